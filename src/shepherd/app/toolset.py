@@ -9,7 +9,6 @@ Modules of tools are imported when a tool is needed: a script that asks one ques
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING
 import platformdirs
 
 from shepherd.config import ENVIRONMENT, Config
-from shepherd.core import Assembler, ConfigError, Event, InvalidRequest, Message, Request, ToolSpec
+from shepherd.core import Assembler, ConfigError, Event, InvalidRequest, Message, Request
 from shepherd.memory.location import unusual_path
 from shepherd.memory.users import LOCAL
 
@@ -180,7 +179,7 @@ class Toolset:
                 enabled=enabled,
                 disabled=tools.disabled,
                 n_ctx=n_ctx,
-                cost=lambda spec: _cost(spec, measure),
+                cost=lambda spec: selection.cost(spec, measure),
                 lacking=self._lacking(store, search_left),
             )
             if only is not None:
@@ -320,7 +319,3 @@ _OF_SERVERS = ("list_resources", "read_resource", "call_mcp_tool")
 
 def _data_folder() -> Path:
     return Path(platformdirs.user_data_dir("shepherd"))
-
-
-def _cost(spec: ToolSpec, count: Callable[[str], int]) -> int:
-    return count(f"{spec.name} {spec.description} {json.dumps(spec.parameters)}")

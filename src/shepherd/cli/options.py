@@ -6,6 +6,7 @@ Not here: the commands (`subcommands.py`). Imports click alone: `shepherd --help
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,14 +16,18 @@ import click
 from click.shell_completion import CompletionItem
 
 FACTORS = {"k": 1024, "K": 1024, "m": 1024**2, "M": 1024**2}
+MOST_TOKENS = 2**31 - 1
+"""As the library counts them."""
 
 
 def token_count(value: str) -> int:
     """A number of tokens; `32k` means 32 x 1024, `1M` 1024 x 1024. Raises: `BadParameter`."""
     digits, factor = (value[:-1], FACTORS[value[-1:]]) if value[-1:] in FACTORS else (value, 1)
-    if not re.fullmatch(r"[0-9]{1,10}", digits):
+    if not re.fullmatch(r"[0-9]+", digits):
         raise click.BadParameter(f"{value!r} is not a number of tokens; write 4096, 32k or 1M.")
-    return int(digits) * factor
+    if len(digits) > 10 or (n_tokens := int(digits) * factor) > MOST_TOKENS:
+        raise click.BadParameter(f"{value!r} is too many tokens; at most {MOST_TOKENS} are possible.")
+    return n_tokens
 
 
 def layers(value: str) -> int:
@@ -50,12 +55,19 @@ class WholeNumber(click.IntRange):
             self.fail(f"{value!r} is not a whole number{bounds}.", param, ctx)
 
 
-class Number(click.types.FloatParamType):
+class Number(click.FloatRange):
+    """A number, with its bounds in words; no NaN, which is within all bounds."""
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            return super().convert(value, param, ctx)
+            number = super().convert(value, param, ctx)
         except click.BadParameter:
-            self.fail(f"{value!r} is not a number; write one such as 0.7.", param, ctx)
+            number = math.nan
+        if math.isfinite(number):
+            return number
+        least = "" if self.min is None else f" above {self.min}" if self.min_open else f" of at least {self.min}"
+        bounds = least if self.max is None else f" from {self.min} to {self.max}"
+        return self.fail(f"{value!r} is not a number{bounds}; write one such as 0.7.", param, ctx)
 
 
 class Model(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only

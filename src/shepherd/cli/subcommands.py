@@ -15,6 +15,7 @@ from shepherd.cli.options import (
     FormatName,
     MachineName,
     Model,
+    Number,
     PlannedModel,
     ProviderName,
     PulledName,
@@ -236,7 +237,7 @@ _GENERAL = (
             click.Option(
                 ["--speed"],
                 metavar="FACTOR",
-                type=click.FloatRange(min=0, min_open=True),
+                type=Number(min=0, min_open=True),
                 help="Keep the recorded pauses: 1 as recorded, 2 half as long. The default is no pauses.",
             ),
             _json("Print one object per request, for programs."),
@@ -467,7 +468,7 @@ _MCP = (
             _text("--cwd", metavar="DIR", help="The folder in which the command starts."),
             click.Option(
                 ["--timeout"],
-                type=click.FloatRange(0.1, 86_400),
+                type=Number(0.1, 86_400),
                 metavar="S",
                 help="Seconds for each request; 60 by default.",
             ),

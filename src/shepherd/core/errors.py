@@ -3,6 +3,7 @@
     ShepherdError            status, code, retryable, user-safe message
     ├ InvalidRequest 400     names the field          ├ NotAllowed 401/403     ├ UnknownModel 404
     │ └ Unsupported 400      wrong for this back end only
+    │   └ ContextTooSmall    for what stands in every prompt of the client: a shorter conversation cannot help
     ├ ContextFull 400        limit, needed
     ├ BackendError 502       backend, retry_after_s; chained from the library's
     │ ├ Unreachable 503   ├ TimedOut 504   ├ RateLimited 429   ├ Unavailable 503
@@ -65,6 +66,31 @@ class Unsupported(InvalidRequest):
     """This back end or its model cannot do what the request asks; another one may."""
 
 
+class ContextTooSmall(Unsupported):
+    """What stands in every prompt of a client does not fit: the system prompt, the tools, the newest question. It is no
+    `ContextFull`: that makes clients shorten the conversation and ask again, which cannot help here (ADR 18)."""
+
+    code = "context_too_small"
+
+    def __init__(self, head: str, n_head: int, n_question: int = 0, *, limit: int, window: int = 0) -> None:
+        """`n_head`: tokens of `head`, which is the system prompt, the tools or both; `n_question`: of the newest
+        question, where they fit without it; `limit`: those that the context holds, less those kept for an answer;
+        `window`: those that clients are told, where these are more."""
+        both = f" and the newest question {n_question:,}" if n_question else ""
+        at_a_time = f" at a time, in a window of {window:,}" if window else ""
+        super().__init__(
+            f"{head} alone {'has' if head == 'the system prompt' else 'have'} {n_head:,} tokens{both}; besides an "
+            f"answer, the context has room for {limit:,}{at_a_time}. All of this stands in every request, so a shorter "
+            f"conversation does not help: start with --context-size {usual_size(3 * (n_head + n_question) // 2)}"
+        )
+        self.n_prompt = n_head + n_question
+
+
+def usual_size(n_tokens: int) -> str:
+    """The least usual size of a context that holds so many tokens, as the command line takes it: `16k`."""
+    return f"{2 ** max(0, (n_tokens - 1).bit_length() - 10)}k"
+
+
 class ContextFull(ShepherdError):
     """The prompt and the room for an answer do not fit into the context."""
 
@@ -79,20 +105,29 @@ class ContextFull(ShepherdError):
         reserve: int = 0,
         cache: str = "",
         n_prompt: int | None = None,
+        window: int = 0,
+        n_question: int = 0,
         reported: str = "",
     ) -> None:
         """`needed`: tokens of what cannot leave and of `reserve`, the least room for an answer; `n_prompt`: the whole
-        prompt, where that is known. `reported`: what a provider reports; where it names no numbers, `needed` and
-        `limit` are 0."""
+        prompt, where that is known. `window`: tokens that clients are told, where these are more than `limit`;
+        `n_question`: of the newest question, where it alone does not fit. `reported`: what a provider reports; where it
+        names no numbers, `needed` and `limit` are 0."""
         # Clients know it by these words: Claude Code and others by the first, LiteLLM by "this model's maximum context
         # length is", the seeds by "context window" (C10, OAI-30).
         where = f" of cache {cache!r}" if cache else ""
+        where += f" has {window}, {limit} of them at a time" if window else ""
+        todo = (
+            f"the newest question alone has {n_question}: shorten it, or start with --context-size {usual_size(needed)}"
+            if n_question
+            else "shorten the conversation or use a larger context size"
+        )
         stays = needed - reserve
         what = "the prompt has" if n_prompt in {None, stays} else "what must stay of the prompt has"
         apart = f"; {what} {stays}, and {reserve} are kept for the answer" if reserve else ""
         message = (
             f"prompt is too long: {needed} tokens > {limit} maximum{apart}; this model's maximum context length is "
-            f"{limit} tokens (the context window{where}); shorten the conversation or use a larger context size"
+            f"{limit} tokens (the context window{where}); {todo}"
             if limit
             else "prompt is too long for the context window of this model; shorten the conversation"
         )
@@ -100,6 +135,7 @@ class ContextFull(ShepherdError):
         self.needed = needed
         self.reserve = reserve
         self.n_prompt = needed if n_prompt is None else n_prompt
+        self.window = window
         self.limit = limit
         self.cache = cache
 

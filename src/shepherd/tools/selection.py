@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -72,6 +73,17 @@ def reasons_off(
             else:
                 room -= n_tokens
     return off
+
+
+def cost(spec: ToolSpec, count: Callable[[str], int]) -> int:
+    """How many tokens the description of a tool takes, about."""
+    return count(f"{spec.name} {spec.description} {json.dumps(spec.parameters)}")
+
+
+def context_for(tools: Iterable[Tool], off: Mapping[str, str], count: Callable[[str], int]) -> int:
+    """The tokens of context that have room for the offered tools and those without room; 0 where none lacks it."""
+    wanted = [tool for tool in tools if off.get(tool.name, NO_ROOM) == NO_ROOM]
+    return ROOM_SHARE * sum(cost(tool.spec, count) for tool in wanted) if NO_ROOM in off.values() else 0
 
 
 def matches(tool: Tool, patterns: Iterable[str]) -> bool:

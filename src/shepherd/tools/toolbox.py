@@ -36,7 +36,7 @@ from shepherd.tools.permission import Decision, NotPermitted, Permission
 from shepherd.tools.registry import find, no_such_tool
 from shepherd.tools.result_store import ResultStore
 from shepherd.tools.results import replace_unencodable, shorten
-from shepherd.tools.selection import DISABLED, NO_ROOM, NOT_ENABLED, matches
+from shepherd.tools.selection import DISABLED, NO_ROOM, NOT_ENABLED, context_for, matches
 from shepherd.tools.signature import as_json, as_result, carry_out
 from shepherd.tools.tool import Tool, ToolContext
 
@@ -189,6 +189,11 @@ class ConversationToolbox:
             ToolStatus(tool.name, tool.category, tool.description, stock.off.get(tool.name, ""), explain(tool))
             for tool in stock.tools
         ]
+
+    def context_for_all(self) -> int:
+        """The tokens of context that have room for every tool; 0 where this one has."""
+        stock = self._stock()
+        return context_for(stock.tools, stock.off, self._context.count)
 
     def turn(self, name: str, on: bool) -> list[str]:
         """Offer the tools of a name, a category or a glob for the rest of the conversation, or do not; their names.

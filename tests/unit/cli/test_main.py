@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import pty
 import re
+from collections.abc import Iterator
 from contextlib import redirect_stderr
 from pathlib import Path
 
+import click
 import pytest
 from tests.unit.cli.conftest import shepherd
 from tests.unit.engine.tiny_bert import write_bert
@@ -44,6 +47,42 @@ def test_help_lists_every_command_and_every_option() -> None:
 
 def test_help_has_colours_on_a_terminal_only() -> None:
     assert "\x1b" not in shepherd("--help").output
+
+
+@pytest.mark.parametrize("bad", ["80x", "", "-1", "nan", "1e400", "9" * 5_000])
+def test_no_value_of_any_option_is_refused_in_the_words_of_the_library(bad: str) -> None:
+    words: list[str] = []
+    for where, command in commands(cli):
+        for option in command.params:
+            if isinstance(option, click.Option) and option.is_flag:
+                continue
+            try:
+                value = option.type_cast_value(where, (bad,) if option.multiple or option.nargs < 0 else bad)
+                assert not isinstance(value, float) or math.isfinite(value), option.opts
+            except click.BadParameter as refused:
+                words.append(refused.format_message())
+    assert len(words) > 20
+    assert [each for each in words if re.search(r"is not a valid|not in the range|<=?x", each)] == []
+
+
+def commands(
+    command: click.Command, above: click.Context | None = None
+) -> Iterator[tuple[click.Context, click.Command]]:
+    """The command and all below it."""
+    here = click.Context(command, parent=above, info_name=command.name)
+    yield here, command
+    if isinstance(command, click.Group):
+        for name in command.list_commands(here):
+            if (below := command.get_command(here, name)) is not None:
+                yield from commands(below, here)
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [("100G", "not a number of tokens"), ("99999999999", "too many tokens; at most 2147483647"), ("2048M", "too many")],
+)
+def test_more_tokens_than_can_be_counted_are_too_many(value: str, says: str) -> None:
+    assert says in " ".join(shepherd("-c", value, "-p", "Hello").output.split())
 
 
 @pytest.mark.parametrize("row", SUBCOMMANDS, ids=lambda row: row.name)

@@ -20,6 +20,7 @@ from tests.scripted_service import ScriptedService, playing, saying
 from shepherd.core import (
     BadReply,
     ContextFull,
+    ContextTooSmall,
     EngineDown,
     EngineError,
     Event,
@@ -433,6 +434,38 @@ async def test_a_full_context_has_the_type_and_code_of_its_path(
     error = answer.json()["error"]
     assert (answer.status_code, (error["type"], error["code"])) == (400, shape)
     assert (error["n_prompt_tokens"], error["n_ctx"]) == (4999, 4096)
+
+
+SHORTEN_AND_TRY_AGAIN = (
+    "context_length", "exceed", "too long", "too large", "context window", "context length", "context size",
+    "maximum", "token limit", "too many tokens", "reduce the length", "configured context",
+)  # fmt: skip
+"""By these words agents and libraries know that a shorter conversation may fit; most then sum it up and ask again."""
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", BODY),
+        ("/v1/responses", {"input": "a"}),
+        ("/v1/messages", {**BODY, "max_tokens": 9}),
+        ("/api/chat", BODY),
+        ("/api/generate", {"prompt": "a"}),
+        ("/chat/completions", BODY),
+        ("/completion", {"prompt": "a"}),
+    ],
+)
+async def test_a_context_too_small_for_the_tools_alone_makes_no_client_try_again(
+    path: str, body: dict[str, Any], stream: bool
+) -> None:
+    error = ContextTooSmall("the system prompt and the tools", 14_240, limit=12_032, window=1_048_576)
+    async with client_of(ScriptedService(playing(error))) as client:
+        answer = await client.post(path, json={"model": "m", **body, "stream": stream})
+    assert answer.status_code == 400, "413, 429 and 5xx are asked again"
+    assert "14,240 tokens" in answer.text
+    assert "--context-size 32k" in answer.text
+    assert [word for word in SHORTEN_AND_TRY_AGAIN if word in answer.text.lower()] == []
 
 
 async def test_the_error_of_a_full_context_has_both_token_counts() -> None:

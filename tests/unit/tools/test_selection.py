@@ -5,7 +5,18 @@ from collections.abc import Mapping
 import pytest
 
 from shepherd.tools.base import Result
-from shepherd.tools.selection import DISABLED, FIRST, NO_ROOM, NOT_ENABLED, matches, rank, reasons_off, unknown
+from shepherd.tools.selection import (
+    DISABLED,
+    FIRST,
+    NO_ROOM,
+    NOT_ENABLED,
+    context_for,
+    cost,
+    matches,
+    rank,
+    reasons_off,
+    unknown,
+)
 from shepherd.tools.tool import Tool, ToolContext
 
 
@@ -72,6 +83,14 @@ def test_why_a_tool_is_not_offered_is_said() -> None:
         "execute": NOT_ENABLED,
         "github_search": NO_ROOM,
     }
+
+
+def test_the_context_with_room_for_every_tool_is_known() -> None:
+    tools, each = [made(name) for name in ("a", "b", "c")], cost(made("a").spec, len)
+    for n_ctx, expected in ((8 * each, 24 * each), (24 * each - 1, 24 * each), (24 * each, 0)):
+        off = reasons_off(tools, n_ctx=n_ctx, cost=lambda spec: cost(spec, len))
+        assert context_for(tools, off, len) == expected
+    assert not context_for(tools, {"a": DISABLED}, len), "no context has room for what the user does not want"
 
 
 def test_a_tool_that_is_too_long_to_be_described_does_not_keep_out_those_behind_it() -> None:

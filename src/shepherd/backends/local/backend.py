@@ -24,7 +24,7 @@ from functools import partial
 from shepherd.backends.local.adapters import ModelAdapters
 from shepherd.backends.local.answer import Answer
 from shepherd.backends.local.cache_warnings import CacheWatch
-from shepherd.backends.local.compile import Compiled, Compiler
+from shepherd.backends.local.compile import Compiled, Compiler, Prepared
 from shepherd.backends.local.completion import Echo, PlainTextParser, check_tokens
 from shepherd.backends.local.constrain import Constraint, Constraints, is_demanded
 from shepherd.backends.local.editing import candidates, check_triggers, decide
@@ -39,12 +39,14 @@ from shepherd.backends.local.window import Window, window_rows, with_next_questi
 from shepherd.core import (
     Audio,
     ContextFull,
+    ContextTooSmall,
     EngineDown,
     Event,
     Evicted,
     Finished,
     Image,
     InvalidRequest,
+    Message,
     OnFull,
     ReadPrompt,
     ReasoningLevel,
@@ -159,7 +161,10 @@ class LocalBackend:
         logger.debug("LlamaCpp generate_from_session called with %d messages", len(request.messages))
         compiled = await self._quoted(request, await self.compile(request))
         constraint = await self._constrain(compiled)
-        job = self._job(compiled, constraint)
+        try:
+            job = self._job(compiled, constraint)
+        except ContextFull as full:
+            raise await offload(weight_of(request), self._explained, full, compiled) from full
         if compiled.bare is None:
             await offload(weight_of(compiled.request), self._watch.notice, compiled.request)
         ticket = self.engine.submit(job)
@@ -349,6 +354,30 @@ class LocalBackend:
         job = replace(job, max_tokens=room.max_tokens, reserve=room.reserve)
         # Cells that have lost what is cleared hold all of the prompt that is left.
         return replace(job, on_full="evict") if compiled.cleared else job
+
+    def _explained(self, full: ContextFull, compiled: Compiled) -> ShepherdError:
+        """The refusal, with what of the prompt no client can shorten by leaving out what was said before."""
+        request = compiled.request
+        n, at = leading_systems(request.messages), len(request.messages) - 1
+        tools = request.tools if request.shows_tools else ()
+        if compiled.bare is not None or n > at:
+            return full
+
+        def count(question: Message) -> int:
+            alone = replace(request, messages=(*request.messages[:n], question), start=None, cleared=frozenset())
+            return self._compiler.compile(Prepared(alone)).n_tokens
+
+        n_head = count(Message.user("?"))
+        n_question = count(request.messages[at]) - n_head if request.messages[at].is_input else 0
+        room = self.n_ctx - min(full.reserve, reserve_of(self._options.reserve, self.n_ctx))
+        window = self.n_window if self.n_window > full.limit else 0
+        if n_head + n_question > room and n_head > n_question and (n or tools):
+            head = " and ".join(["the system prompt"] * bool(n) + ["the tools"] * bool(tools))
+            return ContextTooSmall(head, n_head, n_question if n_head <= room else 0, limit=room, window=window)
+        return ContextFull(
+            needed=full.needed, limit=full.limit, reserve=full.reserve, cache=full.cache, n_prompt=full.n_prompt,
+            window=window, n_question=n_question if n_head + n_question > room else 0,
+        )  # fmt: skip
 
     def _raw_stops(self, compiled: Compiled, *, is_endless: bool) -> tuple[str, ...]:
         """The texts that end an answer wherever it has them: the client's do so only in visible text."""

@@ -92,7 +92,7 @@ class Compiled:
         """The same, up to the end of the last of these spans."""
         stop = spans[-1].stop
         media = {at: each for at, each in self.encoded.media.items() if at < stop}
-        return replace(self, encoded=Encoded(self.encoded.tokens[:stop], (), "", media), spans=spans)
+        return replace(self, encoded=Encoded(self.encoded.tokens[:stop], (), "", media=media), spans=spans)
 
 
 class Compiler:

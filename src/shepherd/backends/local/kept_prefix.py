@@ -115,7 +115,7 @@ class KeptPrefix:
         if compiled.bare is not None:
             return False  # a prompt that continues it is tokenised as a whole
         encoder, request = self._compiler.encoder, compiled.request
-        encoder.remember(compiled.encoded.tail, tokens, request.owner)
+        encoder.remember(compiled.encoded, tokens, request.owner)
         written = encoder.spell(tokens)
         if written is None or message is None:
             return False

@@ -8,11 +8,13 @@ are tokenised without control tokens: a message cannot forge a turn.
     token        chunk                           token       chunk token       chunk
 
 Chunks are kept. What the model generated is kept under the text that it spells, so a history that comes back becomes
-the tokens that are in the KV cache, not the tokeniser's own choice for the same text (K7).
+the tokens that are in the KV cache, not the tokeniser's own choice for the same text (K7). A model can write one text
+in several ways: the first way holds everywhere, another one only at its place, behind the same tokens.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import sys
 from array import array
@@ -40,8 +42,24 @@ class Encoded:
     the BOS token is before every cut."""
     tail: str
     """The text behind the last control token: the chunk that generation continues."""
+    n_tail: int = 0
+    """Its tokens."""
     media: Mapping[int, Media] = field(default_factory=dict)
     """The images and recordings, by the index of their first token."""
+
+
+class Place:
+    """Names a place in a prompt by all tokens before it. One thread."""
+
+    def __init__(self) -> None:
+        self._hashed = hashlib.blake2b(digest_size=16)
+        self._n_read = 0
+
+    def behind(self, tokens: array[int]) -> bytes:
+        """The name of the place behind these tokens, which go on from those of the last call."""
+        self._hashed.update(tokens[self._n_read :])
+        self._n_read = len(tokens)
+        return self._hashed.digest()
 
 
 class Encoder:
@@ -95,34 +113,35 @@ class Encoder:
         bos = self._vocabulary.bos
         if bos is not None:
             tokens.append(bos)
-        tail = ""
+        tail, n_tail = "", 0
+        place = Place()
         at, last = 0, len(cuts)
         for part, start, stop in self._cut(pieces, files):
             while at < last and cuts[at] <= start:
                 edges.append(len(tokens))
                 at += 1
             if isinstance(part, str):
-                chunk = self._chunk(part, owner)
+                chunk = self._chunk(part, owner, place.behind(tokens))
                 if at < last and cuts[at] < stop:
                     end = bisect_left(cuts, stop, lo=at)
                     inner = [cut - start for cut in cuts[at:end]]
                     edges += [len(tokens) + edge for edge in self._edges(part, chunk, inner)]
                     at = end
                 tokens.extend(chunk)
-                tail = part
+                tail, n_tail = part, len(chunk)
             elif isinstance(part, bytes):
                 assert self._reader is not None
                 for each in self._reader.read(part):
                     if isinstance(each, Media):
                         media[len(tokens)] = each
                     tokens.extend(tokens_of(each) if isinstance(each, Media) else each)
-                tail = ""
+                tail, n_tail = "", 0
             else:
                 if not (part.id == bos and len(tokens) == 1):  # the template wrote BOS itself (T13)
                     tokens.append(part.id)
-                tail = ""
+                tail, n_tail = "", 0
         edges += [len(tokens)] * (last - at)
-        return Encoded(tokens, edges, tail, media)
+        return Encoded(tokens, edges, tail, n_tail, media)
 
     def tokenize(self, text: str, *, special: bool = False, bos: bool = False) -> list[int]:
         """The tokens of a text by itself. `special`: control tokens are recognised in it. `bos`: with the first token
@@ -135,18 +154,20 @@ class Encoder:
         has_own = bool(head) and text.startswith(self._vocabulary.piece(head[0]).decode("utf-8", "replace"))
         return tokens if bos or has_own else tokens[len(head) :]
 
-    def remember(self, tail: str, generated: Iterable[int], owner: str | None = None) -> None:
-        """Keep the tokens that were generated for `owner`, behind a prompt that ended in `tail`."""
-        text, tokens = tail, array("i", self._chunk(tail, owner))
-        raw = b""
+    def remember(self, prompt: Encoded, generated: Iterable[int], owner: str | None = None) -> None:
+        """Keep the tokens that were generated for `owner` behind this prompt."""
+        stop = len(prompt.tokens) - prompt.n_tail
+        before, text, tokens = prompt.tokens[:stop], prompt.tail, prompt.tokens[stop:]
+        raw, place = b"", Place()
         for token in generated:
             if token in self.protocol_ids:
-                self._keep(text, raw, tokens, owner)
+                self._keep(text, raw, tokens, owner, place.behind(before))
+                before.extend((*tokens, token))
                 text, raw, tokens = "", b"", array("i")
             else:
                 raw += self._vocabulary.piece(token)
                 tokens.append(token)
-        self._keep(text, raw, tokens, owner)
+        self._keep(text, raw, tokens, owner, place.behind(before))
 
     def spell(self, generated: Iterable[int]) -> tuple[Piece, ...] | None:
         """What was generated: the protocol's tokens as markup, all else as text of origin `OWN`. None when it ends
@@ -165,13 +186,17 @@ class Encoder:
         except UnicodeDecodeError:
             return None
 
-    def _keep(self, text: str, raw: bytes, tokens: array[int], owner: str | None) -> None:
+    def _keep(self, text: str, raw: bytes, tokens: array[int], owner: str | None, place: bytes) -> None:
         try:
             whole = text + raw.decode("utf-8")
         except UnicodeDecodeError:  # a cut-off character: no history can spell it
             return
-        if raw and not self._forgeable.search(whole):
-            self._chunks.keep((owner, whole), tokens, _weight(whole, tokens))
+        if not raw or self._forgeable.search(whole):
+            return
+        everywhere, here = (owner, whole), (owner, whole, place)
+        known = self._chunks.find(everywhere)
+        if known != tokens or self._chunks.find(here):
+            self._chunks.keep(everywhere if known is None else here, tokens, _weight(whole, tokens))
 
     def _edges(self, text: str, tokens: array[int], cuts: Sequence[int]) -> list[int]:
         """For each cut within `text`, ascending, how many of its tokens come before the first edge at or behind it.
@@ -224,8 +249,8 @@ class Encoder:
         if text := "".join(chunk):
             yield text, start, end
 
-    def _chunk(self, text: str, owner: str | None) -> array[int]:
-        known = self._chunks.find((owner, text))
+    def _chunk(self, text: str, owner: str | None, place: bytes) -> array[int]:
+        known = self._chunks.find((owner, text, place)) or self._chunks.find((owner, text))
         if known is None:
             known = array("i")
             start = 0

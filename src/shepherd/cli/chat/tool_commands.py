@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from shepherd.cli.chat import attach
 from shepherd.core import Audio, Image, InvalidRequest, Text
+from shepherd.core.errors import usual_size
 from shepherd.tools.base import ToolError
 
 if TYPE_CHECKING:
@@ -56,6 +57,11 @@ async def tools(chat: Chat, argument: str) -> None:
             mark, style = ("off", "dim") if row.why_off else ("on ", "green")
             left = f" {row.name:<{widths[0]}}  {row.category:<{widths[1]}}  "
             chat.view.draw([(mark, style), (left, ""), (row.why_off or _verdict(row), "dim")])
+        if n_tokens := box.context_for_all():
+            chat.note(
+                f"Tools without room in this context of {box.n_ctx} tokens are not described to the model; "
+                f"--context-size {usual_size(n_tokens)} has room for all."
+            )
         chat.note("/tools NAME shows one; /tools on NAME and /tools off NAME switch it.")
 
 

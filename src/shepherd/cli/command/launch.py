@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -28,6 +28,7 @@ import httpx2
 
 from shepherd.cli import configure, render
 from shepherd.cli.command import server_client
+from shepherd.cli.command.launch_program import find_package, keep_prompt, lacks_node, recall_prompt
 from shepherd.cli.command.launch_settings import (
     CLIENTS,
     KEY,
@@ -40,7 +41,9 @@ from shepherd.cli.command.launch_settings import (
 )
 from shepherd.cli.options import SHARED
 from shepherd.cli.signals import HANG_UP, handling
-from shepherd.core import BadReply, EngineDown, EngineError
+from shepherd.core import BadReply, EngineDown, EngineError, ShepherdError
+from shepherd.core.errors import usual_size
+from shepherd.server.endpoints.caches import decode_server
 from shepherd.server.http.caller import is_loopback
 
 if TYPE_CHECKING:
@@ -81,6 +84,10 @@ def run(
         render.show_error(f"there is no program {agent.program!r} on this machine; install it with: {agent.install}")
         return MISSING
     config = configure.load_config({**options, "model": None})  # a server may know names that this machine does not
+    package, seen = find_package(program), _prompts_file()
+    if lack := lacks_node(package):
+        render.show_warning(f"{agent.title} {lack}")
+    is_ours = False
     with ExitStack() as stack:
         address = server_client.find_address(config, url, options.get("api_keys") or ())
         found, model = _query(address), options.get("model")
@@ -90,7 +97,7 @@ def run(
             own_choice = no_window or any(each.window or each.overflow for each in config.caches)
             window = {} if own_choice else {"window": options.get("window") or WINDOW}
             address = stack.enter_context(_started({**options, **window}, config))
-            found = _query(address)
+            found, is_ours = _query(address), True
             assert found is not None
             # A model named by its file has another name on the server, where it is the default.
             model = model if model in found.n_ctx else None
@@ -101,12 +108,8 @@ def run(
             )
         target = _choose_model(found, model, address, config)
         held = target.n_cells or target.n_ctx
-        if held and held - target.answer < 2 * agent.first_prompt:
-            render.show_warning(
-                f"{target.model} has a context of {held} tokens, and {agent.title} starts with about "
-                f"{agent.first_prompt} tokens of its own; give it more with "
-                "--context-size 64k, or its requests may fail"
-            )
+        if lack := too_small(agent, held, target.answer, recall_prompt(client, seen)):
+            render.show_warning(f"{target.model} {lack}")
         settings = agent.configure(target, arguments)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="shepherd-launch-"))
         for name, text in settings.files.items():
@@ -120,7 +123,37 @@ def run(
                 f"its conversations may have {target.n_ctx} tokens: what is old leaves the context; "
                 "--no-window switches this off"
             )
-        return _run([program, *settings.in_folder(folder), *arguments], settings.variables)
+        status = _run([program, *settings.in_folder(folder), *arguments], settings.variables)
+        # Another server may have had other clients.
+        if is_ours and (n_tokens := _first_prompt(address)):
+            keep_prompt(client, package, n_tokens, seen)
+        return status
+
+
+def too_small(agent: Client, held: int, answer: int, seen: tuple[int, str]) -> str:
+    """What is wrong with a context of `held` tokens, `answer` of them for an answer; empty where nothing is. `seen`:
+    the tokens of the agent's first prompt here, and when that was."""
+    n_tokens, when = max(seen, (agent.first_prompt, agent.measured))
+    if not held or held - answer >= 2 * n_tokens:
+        return ""
+    what = "cannot answer" if held <= n_tokens else "has little room for its work, and some requests may fail"
+    return (
+        f"has a context of {held:,} tokens, and the first prompt of {agent.title} has about {n_tokens:,} ({when}): it "
+        f"{what}; start with --context-size {usual_size(2 * n_tokens + answer)}"
+    )
+
+
+def _prompts_file() -> Path:
+    import platformdirs
+
+    return Path(platformdirs.user_state_dir("shepherd")) / "launch.json"
+
+
+def _first_prompt(address: server_client.Address) -> int:
+    """Tokens of the longest prompt with which a conversation on the server has begun; 0 if it does not say."""
+    with suppress(httpx2.HTTPError, ShepherdError), server_client.connect(address) as client:
+        return decode_server(server_client.json_object(client.get("/v1/caches"))).get("first_prompt_tokens", 0)
+    return 0
 
 
 def _print(

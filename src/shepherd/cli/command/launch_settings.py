@@ -87,7 +87,9 @@ class Client:
     program: str
     install: str
     first_prompt: int
-    """About how many tokens its own instructions and tools have."""
+    """Tokens of its own instructions and tools, and a short question, as lamb counts them: other models count fewer."""
+    measured: str
+    """The version of that, and the day."""
     configure: Callable[[LaunchTarget, Sequence[str]], Settings]
     """Gets the arguments of the user, too. Raises: `InvalidRequest` for arguments that cannot be parsed."""
 
@@ -128,7 +130,9 @@ def _claude(target: LaunchTarget, arguments: Sequence[str]) -> Settings:
         "CLAUDE_STREAM_IDLE_TIMEOUT_MS": milliseconds,
     }
     if target.n_ctx:
-        # It applies this to all models but claude-*, for which it has its own numbers.
+        # It applies this to all models but claude-*, for which it has its own numbers. So a name such as
+        # claude-local-qwen, or a row of `modelPicker` with `behavesAs`, would end the line `unrecognized_model` at each
+        # start, and give the conversation 200,000 tokens in place of ours (2.1.332, 2026-11-28).
         variables["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] = str(target.prompt)
         variables["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] = str(target.answer)
     theirs = _settings_of(arguments)
@@ -275,11 +279,21 @@ def _json(value: Any, indent: int | None = 2) -> str:
 
 
 CLIENTS: Mapping[str, Client] = {
-    "claude": Client("Claude Code", "claude", "npm install -g @anthropic-ai/claude-code", 25_000, _claude),
-    "codex": Client("Codex", "codex", "npm install -g @openai/codex", 8_000, _codex),
-    "opencode": Client("opencode", "opencode", "npm install -g opencode-ai", 10_000, _opencode),
-    "aider": Client("aider", "aider", "uv tool install aider-chat", 3_000, _aider),
-    "pi": Client("pi", "pi", "npm install -g @earendil-works/pi-coding-agent", 2_000, _pi),
+    name: Client(title, name, install, first_prompt, measured, configure)
+    for name, title, install, first_prompt, measured, configure in (
+        (
+            "claude",
+            "Claude Code",
+            "npm install -g @anthropic-ai/claude-code",
+            23_624,
+            "2.1.332, 2026-11-28",
+            _claude,
+        ),
+        ("codex", "Codex", "npm install -g @openai/codex", 8_649, "0.171.0, 2026-11-27", _codex),
+        ("opencode", "opencode", "npm install -g opencode-ai", 14_240, "1.18.33, 2026-11-27", _opencode),
+        ("aider", "aider", "uv tool install aider-chat", 3_000, "estimated", _aider),
+        ("pi", "pi", "npm install -g @earendil-works/pi-coding-agent", 2_359, "1.6.0, 2026-11-27", _pi),
+    )
 }
 
 

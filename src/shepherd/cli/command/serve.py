@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import textwrap
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from fnmatch import fnmatchcase
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
     from shepherd.server.http.auth import Key
     from shepherd.server.observe.observer import ObserverFactory
 
-_MEMORY = "/v1/memory/"
-WIDTH = 80
+PROTOCOLS = {"openai": "OpenAI", "anthropic": "Anthropic", "ollama": "Ollama", "llama": "llama.cpp"}
+"""By the beginning of an endpoint's name."""
 """Of the lines that list endpoints."""
 DEBUG_FOLDER = "logs"
 """In the working folder; `server.debug_dir` overrides it."""
@@ -71,7 +70,7 @@ async def _serve(config: Config, asked: Sequence[int]) -> None:
             if port is not None and await _load_while(server, app):
                 for warning in loops(app, port):
                     render.show_warning(warning)
-                for line in _banner(app, asgi, url(host, port), made):
+                for line in _banner(app, url(host, port), made):
                     render.write(line + "\n")
             await server
 
@@ -176,7 +175,7 @@ async def _load_while(server: asyncio.Task[None], app: App) -> bool:
     return not server.done()
 
 
-def _banner(app: App, asgi: Starlette, address: str, made_key: str | None) -> list[str]:
+def _banner(app: App, address: str, made_key: str | None) -> list[str]:
     import shepherd
     from shepherd.cli.text import format_size
 
@@ -196,32 +195,24 @@ def _banner(app: App, asgi: Starlette, address: str, made_key: str | None) -> li
             memory=app.unusual_memory,
         ),
         *(["Models:", *models] if len(cards) > 1 else []),
-        f"Endpoints, which {address}/docs describes:",
-        *_endpoint_lines(endpoints(asgi)),
+        f"Endpoints at {address}:",
+        *_endpoint_lines(),
         *([f"API key: {made_key}"] if made_key else []),
         f"Listening on: {address}",
     ]
 
 
-def _endpoint_lines(found: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """A paragraph for each method, with its paths: a line each would push the address out of sight."""
-    for method in dict.fromkeys(method for method, _ in found):
-        paths = ", ".join(path for each, path in found if each == method)
-        head = f"  {method:<6} "
-        yield from textwrap.wrap(
-            paths, WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False,
-            break_on_hyphens=False,
-        )  # fmt: skip
+def _endpoint_lines() -> Iterator[str]:
+    """The paths for answers, a line for each protocol; `/docs` has all of them."""
+    from shepherd.server.routes import GENERATE_ENDPOINTS
 
-
-def endpoints(asgi: Starlette) -> list[tuple[str, str]]:
-    """Method and path of each endpoint that `/docs` lists, without single items; the memory as one line."""
-    from shepherd.server.endpoints.openapi import document
-
-    listed = document(asgi.state.server.documented)["paths"].items()
-    found = [(method.upper(), path) for path, methods in listed for method in methods]
-    shown = [(method, path) for method, path in found if "{" not in path and not path.startswith(_MEMORY)]
-    return [*sorted(shown, key=lambda pair: pair[0] != "POST"), ("GET", f"{_MEMORY}..."), ("GET", "/docs")]
+    by_protocol: dict[str, list[str]] = {}
+    for row in GENERATE_ENDPOINTS:
+        protocol, _, what = row.name.partition("-")
+        if what != "responses-compact":
+            by_protocol.setdefault(PROTOCOLS[protocol], []).append(row.paths[0])
+    by_protocol["others"] = ["/v1/models", "/health", "/metrics", "/docs"]
+    return (f"  {protocol:<10} {', '.join(paths)}" for protocol, paths in by_protocol.items())
 
 
 def unknown_endpoints(config: Config) -> Iterator[str]:

@@ -65,7 +65,7 @@ class Metrics:
         """By cache or provider."""
         self.began_s = time.time()
         """Unix time of the start."""
-        self._n_ended = self._n_refused = self._n_recalled = 0
+        self._n_ended = self._n_refused = self._n_recalled = self._n_first = 0
         self._registry = registry = CollectorRegistry()
         disable_created_metrics()  # type: ignore[no-untyped-call]  # they would be a series for every counter
         self._requests = Counter(
@@ -119,6 +119,8 @@ class Metrics:
             self._outcomes[name, "replaced"] += 1
         if record.cache:
             self._outcomes[record.cache, "answered" if record.finished else "failed"] += 1
+        if record.is_first:
+            self._n_first = max(self._n_first, record.usage.prompt, record.n_refused)
         if record.started:
             usage = record.usage
             self._n_recalled += usage.recalled
@@ -133,9 +135,9 @@ class Metrics:
 
     def totals(self) -> dict[str, int]:
         """For `GET /v1/caches`: requests that have ended, that are being answered, and that were refused; tokens of
-        prompts that were quotes from the memory."""
+        prompts that were quotes from the memory; of the longest first prompt of a conversation, refused ones too."""
         counts = {"requests": self._n_ended, "active": self._n_active(), "refused": self._n_refused}
-        return {**counts, "recalled_tokens": self._n_recalled}
+        return {**counts, "recalled_tokens": self._n_recalled, "first_prompt_tokens": self._n_first}
 
     def outcomes(self) -> dict[str, dict[str, float]]:
         """For `GET /v1/caches`: by provider, requests by their outcome, and the seconds that it still rests."""

@@ -21,6 +21,7 @@ from shepherd.core import (
     CallDelta,
     CallStarted,
     ContextFull,
+    ContextTooSmall,
     Event,
     Evicted,
     Finished,
@@ -91,6 +92,10 @@ class Record:
     """The name of the key that came with it."""
     session: str = ""
     n_choices: int = 1
+    is_first: bool = False
+    """No answer is in the request yet: its prompt begins a conversation."""
+    n_refused: int = 0
+    """Tokens of a prompt that did not fit."""
     evicted: int = 0
     """Messages that have left the context for this answer, as a whole or in part."""
     cleared: int = 0
@@ -141,6 +146,7 @@ class Record:
         self.model = decoded.request.model
         self.session = decoded.request.session or ""
         self.n_choices = len(decoded.requests)
+        self.is_first = not any(message.role == "assistant" for message in decoded.request.messages)
 
     def counting(self, send: Send) -> Send:
         """`send`, which also counts the bytes of the answer's body."""
@@ -184,6 +190,8 @@ class Record:
     def see_failure(self, error: ShepherdError) -> None:
         """Note what failed; there may have been no `Started` to report it."""
         self.upstream = error.request_id or self.upstream
+        if isinstance(error, ContextFull | ContextTooSmall):
+            self.n_refused = error.n_prompt
         if isinstance(error, ContextFull):
             self.cache = error.cache
         elif isinstance(error, BackendError) and not self.started:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -93,7 +94,8 @@ def test_the_model_to_use_can_be_named(stub: Stub, listening: Listening) -> None
     with listening(service()) as port:
         ran = stub.run("aider", "--url", f"http://127.0.0.1:{port}", "--model", "small")
         assert "openai/small" in stub.told()["arguments"]
-        assert "small has a context of 2048 tokens, and aider starts with about 3000" in ran.stderr
+        assert "small has a context of 2,048 tokens, and the first prompt of aider has about 3,000" in ran.stderr
+        assert "it cannot answer; start with --context-size 8k" in ran.stderr
         ran = stub.run("aider", "--url", f"http://127.0.0.1:{port}", "--model", "claude-x")
         assert "openai/claude-x" in stub.told()["arguments"]
         assert "lists no model 'claude-x' (it has: qwen, small); its routes decide" in ran.stderr
@@ -139,7 +141,7 @@ def test_a_server_is_started_for_as_long_as_the_client_runs(stub: Stub, lamb: Pa
     ran = stub.run("aider", *serving)
     assert ran.returncode == 0, ran.stderr
     assert "its conversations may have 8192 tokens" in ran.stderr
-    assert "lamb has a context of 1024 tokens" in ran.stderr, "what must stay has to fit into the context"
+    assert "lamb has a context of 1,024 tokens" in ran.stderr, "what must stay has to fit into the context"
     url, n_ctx = ran.stdout.split()
     assert int(n_ctx) == 8192
     assert url.startswith("http://127.0.0.1:")
@@ -152,6 +154,41 @@ def test_a_server_is_started_for_as_long_as_the_client_runs(stub: Stub, lamb: Pa
     ran = stub.run("aider", *serving, "--no-window")
     assert ran.stdout.split()[1] == "1024"
     assert "its conversations" not in ran.stderr
+
+
+@pytest.mark.model
+def test_the_next_start_knows_how_long_the_first_prompt_was(stub: Stub, lamb: Path, tmp_path: Path) -> None:
+    """Also of a prompt that did not fit, which is the one to warn of."""
+    package = stub.folder.parent / "package.json"
+    package.write_text('{"name": "aider", "version": "9.8.7"}')
+    stub.then(
+        "import urllib.request, urllib.error\n"
+        "url, key = os.environ['OPENAI_API_BASE'], os.environ['OPENAI_API_KEY']\n"
+        "messages = [{'role': 'system', 'content': 'sheep ' * 20000}, {'role': 'user', 'content': 'Hi'}]\n"
+        "body = json.dumps({'model': 'lamb', 'messages': messages}).encode()\n"
+        "ask = urllib.request.Request(url + '/chat/completions', body, {'authorization': 'Bearer ' + key})\n"
+        "try: urllib.request.urlopen(ask)\n"
+        "except urllib.error.HTTPError as error: print(json.load(error)['error']['message'])\n"
+    )
+    serving = ("--model", str(lamb), "--port", "0", "--context-size", "8k", "--threads", "1")
+    first = stub.run("aider", *serving)
+    assert "the system prompt alone has " in first.stdout
+    (n_tokens,) = re.findall(r"alone has ([\d,]+) tokens", first.stdout)
+    second = stub.run("aider", *serving)
+    assert f"the first prompt of aider has about {n_tokens} (9.8.7, 2" in second.stderr
+
+
+def test_a_node_that_is_too_old_is_told_before_the_client_starts(stub: Stub, listening: Listening) -> None:
+    (stub.folder.parent / "package.json").write_text('{"version": "1.6.0", "engines": {"node": ">=22.4 <30"}}')
+    node = stub.folder / "node"
+    node.write_text("#!/bin/sh\necho v20.19.4\n")
+    node.chmod(0o755)
+    with listening(service()) as port:
+        ran = stub.run("pi", "--url", f"http://127.0.0.1:{port}")
+        assert "pi needs Node.js 22.4 or newer, and 'node' is v20.19.4 here" in ran.stderr
+        assert stub.told()["arguments"], "it is started all the same"
+        node.write_text("#!/bin/sh\necho v22.4.0\n")
+        assert "Node.js" not in stub.run("pi", "--url", f"http://127.0.0.1:{port}").stderr
 
 
 def test_a_server_that_does_not_start_says_why(stub: Stub, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from shepherd.backends.local.media import ImageLimits, MediaLimits
 from shepherd.core import (
     AnswerStart,
     ContextFull,
+    ContextTooSmall,
     EngineError,
     Event,
     Evicted,
@@ -405,6 +406,37 @@ async def test_a_prompt_that_does_not_fit_names_both_counts(make: Make) -> None:
     assert (await reply(backend, ask())).message.text == "Hi.", "and the next request works"
 
 
+@pytest.mark.parametrize(
+    ("system", "tools", "question", "what"),
+    [
+        (300, 0, "Hi?", "the system prompt alone has 3"),
+        (0, 400, "Hi?", "the tools alone have 5"),
+        (100, 200, "Hi?", "the system prompt and the tools alone have 4"),
+        (200, 0, "x" * 60, "the system prompt alone has 2"),
+    ],
+)
+async def test_what_no_shorter_conversation_can_help_is_another_error(
+    make: Make, system: int, tools: int, question: str, what: str
+) -> None:
+    backend, _ = make("Hi.", n_ctx=256)
+    messages = [Message.system("s" * system)] if system else []
+    messages += [Message.user("Before."), Message.assistant("Yes."), Message.user(question)]
+    offered = (ToolSpec("f", "t" * tools),) if tools else ()
+    with pytest.raises(ContextTooSmall, match=f"^{what}") as caught:
+        await reply(backend, Request("m", tuple(messages), offered))
+    assert "has room for 240. All of this stands in every request" in str(caught.value), "16 are kept for the answer"
+    assert ("and the newest question" in str(caught.value)) == (len(question) > 3), "where they fit without it"
+
+
+async def test_a_question_that_is_too_long_by_itself_is_named(make: Make) -> None:
+    backend, _ = make("Hi.", n_ctx=256, options=LocalOptions(n_window=1000, on_full="evict"))
+    messages = (Message.system("Be brief."), Message.user("Before. " * 12), Message.assistant("Yes."))
+    with pytest.raises(ContextFull, match=r"tokens > 256 maximum; .* has 1000, 256 of them .* alone has 299: s"):
+        await reply(backend, Request("m", (*messages, Message.user("x" * 300))))
+    with pytest.raises(ContextFull, match="shorten the conversation"):
+        await reply(backend, Request("m", (*messages, Message.user("x" * 150)), on_full="error", recall=False))
+
+
 async def test_a_huge_limit_is_cut_to_the_room_that_is_left(make: Make) -> None:
     backend, _ = make("x" * 500, n_ctx=128)
     answer = await reply(backend, ask(max_tokens=64_000))
@@ -677,9 +709,8 @@ async def test_what_must_stay_and_does_not_fit_is_refused(make: Make) -> None:
     kept = len("system\n\nuser\n\nassistant\n") + 6 + 40 - 1  # tokens; the question's own come on top
     fits = Message.user("?" * (100 - kept - 20))
     assert (await reply(backend, Request("fake", (*history, fits)))).evicted == 2
-    with pytest.raises(ContextFull) as caught:
+    with pytest.raises(ContextTooSmall, match=r"has 70 tokens and the newest question 11; .* has room for 80"):
         await reply(backend, Request("fake", (*history, Message.user(fits.text + "?"))))
-    assert (caught.value.needed, caught.value.limit) == (101, 100)
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def both_prompts(case: Json, *, with_thought: bool = False) -> tuple[list[int], 
     if not message.calls:
         return None
 
-    encoder.remember(encoded.tail, answer.tokens)
+    encoder.remember(encoded, answer.tokens)
     spelled = encoder.spell(answer.tokens)
     assert spelled is not None
     answers = KeptAnswers()

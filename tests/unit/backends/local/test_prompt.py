@@ -120,15 +120,30 @@ def test_a_history_comes_back_as_the_tokens_that_were_generated() -> None:
     prompt = list(encoded.tokens)
     assert 999 in prompt
     generated = list(b"ab!")  # the model spelt it in two tokens
-    encoder.remember(encoded.tail, generated)
+    encoder.remember(encoded, generated)
     history = [*asked[:-1], Piece(asked[-1].text, None), Piece("ab!", 1), Piece("<|im_end|>\n", None)]
     assert list(encoder.encode(history).tokens)[: len(prompt) + 3] == [*prompt, *generated]
+
+
+def test_a_text_that_was_generated_in_two_ways_keeps_each_at_its_place() -> None:
+    vocab = TwoSpellings()
+    encoder = Encoder(vocab, "<|im_start|>")
+    history, tokens = [Piece("<|im_start|>", None)], [vocab.ids["<|im_start|>"]]
+    for generated in (b"ab!", [999, ord("!")], b"ab!", [999, ord("!")]):
+        encoded = encoder.encode(history)
+        assert list(encoded.tokens) == tokens, "what came later changes no place before it"
+        encoder.remember(encoded, generated)
+        history += [Piece("ab!", 1), Piece("<|im_start|>", None)]
+        tokens += [*generated, vocab.ids["<|im_start|>"]]
+    assert list(encoder.encode(history).tokens) == tokens
+    encoder.remember(encoder.encode(history[:1]), [999, ord("!")])
+    assert list(encoder.encode(history[:2]).tokens) == [tokens[0], 999, ord("!")], "the newest of one place"
 
 
 def test_what_was_generated_for_one_owner_spells_no_text_of_another() -> None:
     """Else the number of tokens of a guess would tell whether the model has written it to the other."""
     encoder = Encoder(TwoSpellings(), "")
-    encoder.remember("", b"ab!", "bob")
+    encoder.remember(encoder.encode(()), b"ab!", "bob")
     counts = {owner: len(encoder.encode([Piece("ab!", 0)], (), owner).tokens) for owner in ("bob", "ada", "", None)}
     assert counts == {"bob": 3, "ada": 2, "": 2, None: 2}
     assert len(encoder.tokenize("ab!", special=True)) == 2
@@ -140,7 +155,7 @@ def test_generated_protocol_tokens_cut_the_memory_like_the_template_does() -> No
     asked = [Piece("<|im_start|>assistant\n", None)]
     encoded = encoder.encode(asked)
     generated = [*b"Sure.\n", vocab.ids["<tool_call>"], *b"\n{}"]
-    encoder.remember(encoded.tail, generated)
+    encoder.remember(encoded, generated)
     again = encoder.encode(
         [Piece("<|im_start|>assistant\n", None), Piece("Sure.", 0), Piece("\n<tool_call>\n{}", None)]
     )
@@ -164,7 +179,7 @@ def test_what_was_generated_is_told_as_markup_and_text() -> None:
 def test_a_generation_that_ends_inside_a_character_is_not_remembered_wrongly() -> None:
     vocab = vocabulary()
     encoder = Encoder(vocab, TEMPLATE)
-    encoder.remember("", list("é".encode())[:1])
+    encoder.remember(encoder.encode(()), list("é".encode())[:1])
     assert list(encoder.encode([Piece("\ufffd", 0)]).tokens) == list("\ufffd".encode())
 
 

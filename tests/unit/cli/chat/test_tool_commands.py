@@ -19,6 +19,7 @@ from shepherd.core.status import ActiveModel
 from shepherd.tools.base import Result, ToolError
 from shepherd.tools.mcp.values import Prompt, PromptArgument, Resource, ServerStatus
 from shepherd.tools.permission import ConsentStore, Permission
+from shepherd.tools.selection import NO_ROOM
 from shepherd.tools.tool import Tool, ToolContext
 from shepherd.tools.toolbox import ConversationToolbox
 
@@ -37,14 +38,22 @@ TOOLS = (
 )
 
 
-def box(permission: Permission | None = None) -> ConversationToolbox:
+def box(permission: Permission | None = None, off: Mapping[str, str] | None = None) -> ConversationToolbox:
     return ConversationToolbox(
         lambda: TOOLS,
-        context=ToolContext(),
+        context=ToolContext(count=lambda text: 1000),
         permission=permission or Permission(),
         n_ctx=4096,
-        choose=lambda tools: {"execute_command": "disabled"},
+        choose=lambda tools: {"execute_command": "disabled"} | dict(off or {}),
     )
+
+
+async def test_the_context_with_room_for_all_tools_is_named(play: Play) -> None:
+    played = await play("/tools", backend=Scripted(), box=box(off={"http_get": NO_ROOM}))
+    assert "--context-size 32k has room for all" in " ".join(played.out.split()), (
+        "an eighth of it for three of 1000 tokens"
+    )
+    assert "--context-size" not in (await play("/tools", backend=Scripted(), box=box())).out
 
 
 async def test_tools_are_listed_with_the_reason_and_switched_on_and_off(play: Play) -> None:

@@ -23,6 +23,7 @@ from tests import command_line
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd.cli.command.launch import as_arguments
+from shepherd.cli.command.launch_program import Package, find_package, keep_prompt, least_node, recall_prompt
 from shepherd.cli.command.launch_settings import (
     CLIENTS,
     FOLDER,
@@ -88,6 +89,61 @@ def service(n_ctx: int = 65536) -> ScriptedService:
     made = ScriptedService(saying("Hi"))
     made.cards = (ModelCard("qwen", n_ctx, 1_700_000_000), ModelCard("small", 2048, 1_700_000_000))
     return made
+
+
+# -- the installed program --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wanted", "least"),
+    [
+        (">=22", (22, 0)),
+        (">=22.19.0", (22, 19)),
+        (">= 18.0.0 <25", (18, 0)),
+        ("^20.19.0 || >=22.12.0", (20, 19)),
+        ("<30 >=22", (22, 0)),
+        ("< 30", (0, 0)),
+        ("v22.x", (22, 0)),
+        ("*", (0, 0)),
+        ("lts/*", (0, 0)),
+        (["22"], (22, 0)),
+        ("9" * 10_000, (0, 0)),
+    ],
+)
+def test_the_least_node_of_a_range_is_read(wanted: object, least: tuple[int, int]) -> None:
+    assert least_node(wanted) == least
+
+
+@pytest.mark.parametrize(
+    ("text", "package"),
+    [
+        ('{"version": "1.6.0", "engines": {"node": ">=22.19"}}', Package("1.6.0", (22, 19))),
+        ('{"version": "1.6.0", "engines": ["node >= 8"]}', Package("1.6.0")),
+        ("{}", Package()),
+        ("[1]", Package()),
+        ("no JSON", Package()),
+        ("[" * 100_000, Package()),
+        ('{"version": ' + "9" * 5_000 + "}", Package()),
+    ],
+)
+def test_the_package_of_a_program_is_found_through_its_links(tmp_path: Path, text: str, package: Package) -> None:
+    script = tmp_path / "lib" / "node_modules" / "@a" / "pi" / "dist" / "cli.js"
+    script.parent.mkdir(parents=True)
+    script.touch()
+    (script.parents[1] / "package.json").write_text(text)
+    (tmp_path / "pi").symlink_to(script)
+    assert find_package(str(tmp_path / "pi")) == package
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"pi": 5}', '{"pi": {"tokens": "many"}}', '{"pi": {"tokens": true}}'])
+def test_what_is_known_of_a_prompt_may_be_damaged(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "state" / "launch.json"
+    keep_prompt("codex", Package("1.0"), 5_000, file)
+    assert recall_prompt("codex", file)[0] == 5_000
+    file.write_text(text)
+    assert recall_prompt("pi", file) == (0, "")
+    keep_prompt("pi", Package(), 2_000, file)
+    assert recall_prompt("pi", file)[0] == 2_000
 
 
 # -- the table --------------------------------------------------------------------------------------------------------

@@ -309,7 +309,13 @@ def test_what_was_not_let_in_is_counted_by_reason_and_every_reason_is_there_from
     assert refused == {**dict.fromkeys(REFUSALS, 0), "rate": 2}
     assert found[key("shepherd_active_requests")] == 3
     assert found[key("shepherd_model_loads_total", model="qwen")] == 2
-    assert metrics.totals() == {"requests": 0, "active": 3, "refused": 2, "recalled_tokens": 0}
+    assert metrics.totals() == {
+        "requests": 0,
+        "active": 3,
+        "refused": 2,
+        "recalled_tokens": 0,
+        "first_prompt_tokens": 0,
+    }
 
 
 def test_the_tokens_and_the_money_of_providers_are_counted_since_the_start() -> None:

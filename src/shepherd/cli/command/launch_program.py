@@ -1,0 +1,103 @@
+"""The program of a client as it is installed: its version, the Node.js that it needs, and what is known of its prompt.
+
+    program ─▶ package.json above it ─▶ Package (name, version, the least Node.js)
+    one run ─▶ the server's longest first prompt ─▶ a file of the state folder ─▶ the next run warns with it
+
+Nothing here fails a launch: a file that cannot be read or written is as one that is not there. Not here: the settings
+of clients (`launch_settings.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import date
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from shepherd.process.files import replace_private
+
+MOST_BYTES = 1_000_000
+"""Of a file that is read."""
+MOST_FOLDERS = 6
+"""Above a program, in which its package.json is looked for."""
+ASK_S = 10.0
+"""For `node --version`."""
+_LEAST = re.compile(r"(?<![<\d.])(?<!< )v?(\d{1,4})(?:\.(\d{1,4}))?(?!\d)")
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """What npm says of an installed program. Empty for a program that did not come from there."""
+
+    version: str = ""
+    node: tuple[int, int] = (0, 0)
+    """The least version of Node.js that it runs on."""
+
+
+def find_package(program: str) -> Package:
+    for folder in islice(Path(program).resolve().parents, MOST_FOLDERS):
+        if found := _object_in(folder / "package.json"):
+            engines = found.get("engines")
+            needed = engines.get("node") if isinstance(engines, dict) else None
+            return Package(str(found.get("version") or "")[:40], least_node(needed) if needed else (0, 0))
+    return Package()
+
+
+def least_node(wanted: Any) -> tuple[int, int]:
+    """The least version in a range such as `>=22.12` or `^20.19 || >=22`; (0, 0) for what is no range."""
+    found = [match for each in str(wanted)[:200].split("||") if (match := _LEAST.search(each)) is not None]
+    return min(((int(match[1]), int(match[2] or 0)) for match in found), default=(0, 0))
+
+
+def lacks_node(package: Package) -> str:
+    """What is wrong with the Node.js of this machine for the package; empty where nothing is."""
+    if package.node == (0, 0):
+        return ""
+    needed = ".".join(map(str, package.node if package.node[1] else package.node[:1]))
+    if (node := shutil.which("node")) is None:
+        return f"needs Node.js {needed} or newer, and there is no program 'node' on this machine"
+    try:
+        said = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=ASK_S, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    here = re.match(r"v(\d+)\.(\d+)", said)
+    if here is None or (int(here[1]), int(here[2])) >= package.node:
+        return ""
+    return f"needs Node.js {needed} or newer, and 'node' is {said.strip()} here; it may not start: install a newer one"
+
+
+# -- the first prompt -------------------------------------------------------------------------------------------------
+
+
+def recall_prompt(client: str, file: Path) -> tuple[int, str]:
+    """The tokens of the client's first prompt when it ran last, and words for when that was; (0, "") if unknown."""
+    known = _object_in(file).get(client)
+    if not isinstance(known, dict) or type(n_tokens := known.get("tokens")) is not int:
+        return 0, ""
+    return n_tokens, ", ".join(str(known[name]) for name in ("version", "date") if known.get(name))
+
+
+def keep_prompt(client: str, package: Package, n_tokens: int, file: Path) -> None:
+    """Remember the tokens of its first prompt for the next run."""
+    newest = {"tokens": n_tokens, "version": package.version, "date": date.today().isoformat()}
+    known = {**_object_in(file), client: newest}
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        replace_private(file, json.dumps(known, indent=2).encode())
+
+
+def _object_in(file: Path) -> Mapping[str, Any]:
+    """The object in a JSON file; empty where there is none."""
+    try:
+        with file.open("rb") as opened:
+            found = json.loads(opened.read(MOST_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
