@@ -106,6 +106,15 @@ type = "vllm"
 model = "smol"
 base_url = "http://127.0.0.1:9"
 [[routes]]
+match = "parsed"
+provider = "parsed"
+[[routes]]
+match = "bare"
+provider = "bare"
+[[routes]]
+match = "spent"
+provider = "spent"
+[[routes]]
 match = "*"
 provider = "fleet"
 """
@@ -245,13 +254,6 @@ def every_protocol_gives_the_answer_that_vllm_gives(stage: Stage) -> None:
             lambda body: body["output"][0]["content"][0]["text"],
         ),
         "/v1/messages": ({**told, "messages": HELLO, "max_tokens": 16}, lambda body: body["content"][0]["text"]),
-        "/v1beta/models/x:generateContent": (
-            {
-                "contents": [{"role": "user", "parts": [{"text": HELLO[0]["content"]}]}],
-                "generationConfig": {"temperature": 0, "maxOutputTokens": 16},
-            },
-            lambda body: body["candidates"][0]["content"]["parts"][0]["text"],
-        ),
         "/api/chat": (
             {**told, "messages": HELLO, "stream": False, "options": {"temperature": 0, "num_predict": 16}},
             lambda body: body["message"]["content"],
@@ -277,7 +279,7 @@ def a_stream_has_the_pieces_of_the_whole_answer_and_its_counts(stage: Stage) -> 
         assert usage[name] == expected["usage"][name], name
 
 
-def the_context_and_the_capabilities_are_those_of_vllm(stage: Stage) -> None:
+def the_context_is_that_of_vllm(stage: Stage) -> None:
     assert becomes_true(lambda: _card(stage, "fleet")["max_model_len"] == 4096), _card(
         stage, "fleet"
     )  # as the looks at the replicas have read it
@@ -409,7 +411,7 @@ def _state(stage: Stage, name: str) -> str:
 CASES: tuple[Callable[[Stage], None], ...] = (
     every_protocol_gives_the_answer_that_vllm_gives,
     a_stream_has_the_pieces_of_the_whole_answer_and_its_counts,
-    the_context_and_the_capabilities_are_those_of_vllm,
+    the_context_is_that_of_vllm,
     a_prompt_that_is_too_long_is_refused_with_the_code_that_clients_know,
     a_conversation_stays_where_its_beginning_is_in_the_cache,
     the_memory_of_a_user_is_put_before_the_model,
