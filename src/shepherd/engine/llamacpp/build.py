@@ -3,7 +3,8 @@
     seen files ─▶ `devices_seen` ─▶ a row of BACKENDS ─▶ its switches, the programs that it needs, a hint without them
 
 The table is the only place that knows llama.cpp's switches. pyproject.toml has VARIABLES as well, for uv in a
-checkout; a test compares them. Not here: the programs that build (`cli/command/build.py`), the library in use. Imports nothing of the library: it can be built where it does not load.
+checkout; a test compares them. Not here: the programs that build (`cli/command/build.py`). Imports nothing of the
+library: it can be built where it does not load.
 """
 
 from __future__ import annotations
