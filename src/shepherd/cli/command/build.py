@@ -40,6 +40,8 @@ AUTO = "auto"
 _STEP = re.compile(r"\[(\d+)/(\d+)\] ")
 """Ninja's count of what is compiled."""
 _FAULT = re.compile(r"\b(?:fatal )?error\b|No space left", re.IGNORECASE)
+_EMPTY = re.compile(r"[Ff]ailed (?:to build|building)|subprocess-exited-with-error|This error originates")
+"""Words of uv and pip that say no more than that it failed."""
 _REASONS: Sequence[tuple[str, str]] = (
     (r"No space left on device|Disk quota exceeded", "the disk is full; make room, or set TMPDIR to a larger folder"),
     (r"CUDA compiler identification is unknown|No CMAKE_CUDA_COMPILER|nvcc fatal|Could not find nvcc|"
@@ -50,7 +52,7 @@ _REASONS: Sequence[tuple[str, str]] = (
     (r"externally-managed-environment",
      "this Python belongs to the system: install Shepherd with uv, pipx or in a venv"),
     (r"name resolution|lookup address|dns error|NewConnectionError|Connection refused|[Nn]etwork is unreachable|"
-     r"error sending request|Could not connect|No matching distribution|[Tt]imed? ?out|network was disabled",
+     r"error sending request|Could not connect|No matching distribution|timed out|network was disabled",
      "the package index cannot be reached; the sources of llama.cpp come from there"),
     (r"Killed signal|out of memory|Cannot allocate memory",
      "memory ran out: compile fewer files at once, with CMAKE_BUILD_PARALLEL_LEVEL=1"),
@@ -223,7 +225,7 @@ def _show_progress(output: Iterator[str], lines: deque[str]) -> None:
         lines.append(line)
         if step := _STEP.search(line):
             share = int(step[1]) / max(1, int(step[2]))
-        what = f"compiling, {share:.0%}" if share else "getting the sources"
+        what = f"compiling, {share:.0%}" if share else "getting the sources, and looking at this machine"
         if screen is not None:
             age = format_age(time.monotonic() - started)
             screen.update([], [f"{bar(share, 1)} {what}, {age}"[: screen.console.width - 1]])
@@ -248,9 +250,14 @@ def _keep(lines: Sequence[str]) -> Path | None:
 
 def explain(lines: Sequence[str], status: int, log: Path | None) -> str:
     """Why a build has failed, from what it has written: the reason that we know, or else its own first words."""
+    lines = [line for line in lines if not line.startswith("DEBUG")]  # of uv, which says the end of a build once more
     text = "".join(lines)
     known = next((reason for pattern, reason in _REASONS if re.search(pattern, text)), None)
-    own = [output_line(line)[:200] for line in lines if _FAULT.search(line) and not _STEP.search(line)]
+    own = [
+        output_line(line)[:200]
+        for line in lines
+        if _FAULT.search(line) and not _STEP.search(line) and not _EMPTY.search(line)
+    ]
     why = known or (f"it said: {clean(own[0])}" if own else f"it ended with status {status}")
     kept = f" All that it said: {log}" if log else ""
     return f"the library was not built, and is as it was before: {why}.{kept}"

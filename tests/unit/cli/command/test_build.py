@@ -167,6 +167,7 @@ def test_a_toolkit_beside_path_is_found_and_put_on_it(tmp_path: Path) -> None:
         ("c++: fatal error: Killed signal terminated program cc1plus\n", "memory ran out"),
         ("[3/9] c++ error.cpp\n a.cpp:3: error: \x1b[31mno thing\x1b[0m\n", "it said: a.cpp:3: error: no thing."),
         ("something else\n", "it ended with status 9"),
+        ("DEBUG an error\nerror: Failed to build `x`\n  c++: error: no file\n", "it said: c++: error: no file."),
     ],
 )  # fmt: skip
 def test_a_build_that_fails_says_why_and_that_nothing_has_changed(output: str, words: str) -> None:
