@@ -156,9 +156,11 @@ class Topic(click.ParamType):  # type: ignore[type-arg]  # generic in new versio
     name = "TOPIC"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from shepherd.cli.command.pages import names
+        from shepherd.cli import pages
 
-        return _beginning(incomplete, names())
+        root = ctx.find_root().command
+        assert isinstance(root, click.Group)
+        return _beginning(incomplete, (*pages.pages(), *pages.commands(root)))
 
 
 def _beginning(incomplete: str, names: Iterable[str]) -> list[CompletionItem]:

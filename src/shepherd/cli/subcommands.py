@@ -330,10 +330,10 @@ _GENERAL = (
     Subcommand(
         "doctor",
         "command.doctor.run",
-        """Check this installation and this machine, or build the native library again.
+        """Check this installation and this machine.
 
-        The exit status is 1 when a check fails. --build compiles llama.cpp for a GPU of this machine, where Shepherd is
-        installed, and asks before: cuda, rocm, vulkan, metal or cpu; without a name, the best that is here. CMAKE_ARGS
+        The exit status is 1 when a check fails. --build builds the native library again, for a GPU of this machine, and
+        asks before: cuda, rocm, vulkan, metal or cpu; without a name, the best that is here. CMAKE_ARGS
         adds switches of your own.
         """,
         (
@@ -360,7 +360,7 @@ _GENERAL = (
     ),
     Subcommand(
         "help",
-        "command.pages.run",
+        "command.help.run",
         """Show a page of the documentation, or the help of a command.
 
         Without a name, it shows where to start and which pages there are. Long pages open in a pager (PAGER).

@@ -7,11 +7,14 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from click.shell_completion import ShellComplete
 from tests.places import ROOT, SOURCE
 from tests.unit.cli.conftest import shepherd
 
-from shepherd.cli.command import pages
+from shepherd.cli import pages
+from shepherd.cli.main import cli
 
+NAMES = {*pages.pages(), *pages.commands(cli)}
 NAMED = re.compile(r"shepherd help ([\w-]+)")
 
 
@@ -28,13 +31,13 @@ def faults(text: str) -> list[str]:
     """What the messages of a program name that an installed person does not have."""
     said = [*messages(text)]
     found = [each for each in said if re.search(r"docs/\w+\.md", each)]
-    return found + [name for each in said for name in NAMED.findall(each) if name not in pages.names()]
+    return found + [name for each in said for name in NAMED.findall(each) if name not in NAMES]
 
 
 def test_messages_name_pages_that_an_installed_person_has() -> None:
     programs = {str(path.relative_to(SOURCE)): path.read_text("utf-8") for path in SOURCE.rglob("*.py")}
     programs = {name: text for name, text in programs.items() if "docs/" in text or NAMED.search(text)}
-    programs.pop("cli/command/pages.py")
+    programs.pop("cli/command/help.py")
     assert {name: found for name, text in programs.items() if (found := faults(text))} == {}
     assert sum(bool(NAMED.search(text)) for text in programs.values()) >= 3
 
@@ -75,6 +78,13 @@ def test_without_a_name_the_first_page_is_shown_and_all_are_named() -> None:
 def test_a_topic_is_a_page_or_else_a_command(topic: str, status: int, words: str) -> None:
     shown = shepherd("help", topic)
     assert (shown.exit_code, words in shown.output) == (status, True), shown.output
+
+
+def test_topics_are_completed() -> None:
+    complete = ShellComplete(cli, {}, "shepherd", "_SHEPHERD_COMPLETE")
+    assert [each.value for each in complete.get_completions(["help"], "wi")] == ["window"]
+    assert [each.value for each in complete.get_completions(["help"], "se")] == ["serve"]
+    assert [each.value for each in complete.get_completions(["doctor", "--build"], "c")] == ["cpu", "cuda"]
 
 
 def test_a_link_becomes_the_command_that_shows_its_page() -> None:
