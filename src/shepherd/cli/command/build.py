@@ -168,7 +168,7 @@ def run(name: str, *, yes: bool, print_only: bool, wheel: Path | None) -> int:
         raise ConfigError("there is no terminal to ask in; add --yes, or --print to see the command")
     if not yes and not click.confirm("Start?", default=True):
         return 1
-    _build(command)
+    build_it(command)
     if wheel is not None:
         render.show(f"The wheel is in {wheel}. Another environment takes it with --find-links {wheel}")
         return 0
@@ -189,10 +189,10 @@ def _check(name: str, backend: build.Backend, target: Path) -> None:
         raise ConfigError(f"a build needs {backend.gigabytes} GB in {scratch}, and {format_size(free)} is free; {what}")
 
 
-def _build(command: Command) -> None:
+def build_it(command: Command) -> None:
     """Raises: `ShepherdError` when it fails; the library is then as before."""
     lines: deque[str] = deque(maxlen=5000)
-    process = subprocess.Popen(
+    with subprocess.Popen(
         command.words,
         env={**os.environ, **command.variables},
         cwd=command.folder,
@@ -202,16 +202,16 @@ def _build(command: Command) -> None:
         text=True,
         encoding="utf-8",
         errors="replace",
-    )
-    try:
-        assert process.stdout is not None
-        _show_progress(process.stdout, lines)
-        status = process.wait()
-    except BaseException:
-        process.terminate()  # Ctrl-C has reached it already
-        process.wait()
-        render.show_error("stopped; the library is as it was before")
-        raise
+    ) as process:
+        try:
+            assert process.stdout is not None
+            _show_progress(process.stdout, lines)
+            status = process.wait()
+        except BaseException:
+            process.terminate()  # Ctrl-C has reached it already
+            process.wait()
+            render.show_error("stopped; the library is as it was before")
+            raise
     if status:
         raise ShepherdError(explain(lines, status, _keep(lines)))
 

@@ -1,0 +1,41 @@
+"""A build of the native library that runs: what is shown of it, and what is left of one that fails."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from shepherd.cli.command import build
+from shepherd.core import ShepherdError
+
+PROGRAM = """
+import os, sys
+print("CMake configures")
+print("[1/4] c++ a.cpp")
+print("[4/4] c++ d.cpp", file=sys.stderr)
+print(os.environ["SWITCHES"])
+sys.exit(os.environ.get("FAILS"))
+"""
+
+
+def test_a_build_shows_how_far_it_is_in_a_pipe(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    build.build_it(build.Command((sys.executable, "-u", "-c", PROGRAM), {"SWITCHES": "-DX=ON"}, tmp_path))
+    assert [line.removeprefix("shepherd: ") for line in capsys.readouterr().err.splitlines()] == [
+        "getting the sources, and looking at this machine",
+        "compiling, 25%",
+        "compiling, 100%",
+    ]
+
+
+def test_a_build_that_fails_is_explained_and_its_words_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    variables = {"SWITCHES": "-DX=ON", "FAILS": "c++: fatal error: a.o: No space left on device"}
+    with pytest.raises(ShepherdError, match="the disk is full"):
+        build.build_it(build.Command((sys.executable, "-c", PROGRAM), variables, None))
+    kept = (tmp_path / "shepherd" / "build.log").read_text("utf-8")
+    assert "-DX=ON\n" in kept
+    assert kept.endswith("No space left on device\n")
