@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import importlib.util
+import io
 import json
 import os
 import re
@@ -34,6 +35,7 @@ from shepherd.cli import render
 from shepherd.cli.text import bar, clean, format_age, format_size, output_line
 from shepherd.core import ConfigError, ShepherdError
 from shepherd.engine.llamacpp import build
+from shepherd.process import tree
 
 AUTO = "auto"
 """The best back end of this machine."""
@@ -192,26 +194,19 @@ def _check(name: str, backend: build.Backend, target: Path) -> None:
 def build_it(command: Command) -> None:
     """Raises: `ShepherdError` when it fails; the library is then as before."""
     lines: deque[str] = deque(maxlen=5000)
-    with subprocess.Popen(
-        command.words,
-        env={**os.environ, **command.variables},
-        cwd=command.folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-    ) as process:
-        try:
-            assert process.stdout is not None
-            _show_progress(process.stdout, lines)
-            status = process.wait()
-        except BaseException:
-            process.terminate()  # Ctrl-C has reached it already
-            process.wait()
-            render.show_error("stopped; the library is as it was before")
-            raise
+    environment, folder = {**os.environ, **command.variables}, str(command.folder or Path.cwd())
+    process = tree.start(command.words, env=environment, cwd=folder, stderr=subprocess.STDOUT)
+    try:
+        assert process.stdout is not None
+        source = io.BufferedReader(process.stdout)  # type: ignore[type-var]  # it has no buffer of its own
+        with io.TextIOWrapper(source, encoding="utf-8", errors="replace") as output:
+            _show_progress(output, lines)
+    except BaseException:
+        tree.ProcessTree(process.pid).end()  # with the compilers
+        render.show_error("stopped; the library is as it was before")
+        raise
+    finally:
+        status = process.wait()
     if status:
         raise ShepherdError(explain(lines, status, _keep(lines)))
 

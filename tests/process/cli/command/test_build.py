@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.in_time import becomes_true
 
 from shepherd.cli.command import build
 from shepherd.core import ShepherdError
+from shepherd.process import tree
 
 PROGRAM = """
 import os, sys
@@ -39,3 +41,20 @@ def test_a_build_that_fails_is_explained_and_its_words_are_kept(
     kept = (tmp_path / "shepherd" / "build.log").read_text("utf-8")
     assert "-DX=ON\n" in kept
     assert kept.endswith("No space left on device\n")
+
+
+COMPILES = """
+import os, pathlib, signal, subprocess, sys
+compiler = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+pathlib.Path("compiler").write_text(str(compiler.pid))
+os.kill(os.getppid(), signal.SIGINT)
+compiler.wait()
+"""
+
+
+def test_ctrl_c_ends_a_build_with_its_compilers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        build.build_it(build.Command((sys.executable, "-c", COMPILES), {}, tmp_path))
+    assert "stopped; the library is as it was before" in capsys.readouterr().err
+    number = int((tmp_path / "compiler").read_text())
+    assert becomes_true(lambda: (compiler := tree.find(number)) is None or not tree.is_alive(compiler))
