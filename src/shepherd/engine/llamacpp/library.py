@@ -51,7 +51,7 @@ def _import_bindings() -> Any:
         sys.modules["llama_cpp"] = package
     try:
         return importlib.import_module("llama_cpp.llama_cpp")
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, AttributeError) as error:
         cure = "'shepherd doctor --build' builds it again"
         raise EngineError(f"the native llama.cpp library cannot be loaded ({error}); {cure}") from error
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -58,3 +60,20 @@ def test_ctrl_c_ends_a_build_with_its_compilers(capsys: pytest.CaptureFixture[st
     assert "stopped; the library is as it was before" in capsys.readouterr().err
     number = int((tmp_path / "compiler").read_text())
     assert becomes_true(lambda: (compiler := tree.find(number)) is None or not tree.is_alive(compiler))
+
+
+@pytest.mark.parametrize("content", ["no library", "another library"])
+def test_a_library_that_does_not_load_is_named_with_what_builds_another(content: str, tmp_path: Path) -> None:
+    from shepherd.engine.llamacpp.library import library_path
+
+    here = library_path()
+    other = next(here.parent.glob(f"*ggml-base{here.suffix}"))
+    (tmp_path / here.name).write_bytes(other.read_bytes() if content == "another library" else b"no library")
+    done = subprocess.run(
+        [sys.executable, "-m", "shepherd", "build"],
+        env={**os.environ, "LLAMA_CPP_LIB_PATH": str(tmp_path)},
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "the native llama.cpp library cannot be loaded (" in done.stdout
+    assert "'shepherd doctor --build' builds it again" in done.stdout
