@@ -1,4 +1,4 @@
-.PHONY: check test search clients suites fix size pictures docs bench lock
+.PHONY: check test search clients suites fix size pictures docs bench lock wheel-llama
 
 check:  ## formatting, lint, types, layers, and the tests that hold the house together: under a minute
 	uv run --all-groups ruff format --check .
@@ -47,5 +47,8 @@ bench:  ## against llama-bench and llama-server of the same source (builds them 
 	uv run python -m bench.engine.engine
 	uv run python -m bench.server.server
 
+wheel-llama:  ## a wheel of llama.cpp for other machines (with AVX2 on x86), for `pip install --find-links dist`; CMAKE_ARGS adds to it
+	CMAKE_ARGS="-DGGML_NATIVE=OFF $(CMAKE_ARGS)" uv run --no-dev --with pip shepherd doctor --build cpu --wheel dist --yes
+
 lock:  ## the exact versions that were tested, without package hosts
-	uv export --no-hashes --no-emit-project --no-annotate --no-header --all-groups --all-extras > requirements.lock
+	uv export --no-hashes --no-emit-project --no-emit-package shepherd-short-names --no-annotate --no-header --all-groups --all-extras > requirements.lock

@@ -37,8 +37,8 @@ NO_ENGINES = (1, 3)
 """The first versions of the library that run no prebuilt engines."""
 INSTEAD = (
     "install it from NVIDIA's package index, with CUDA 13 and Open MPI, in an environment of its own, and name its "
-    "Python in [tensorrt] (docs/tensorrt.md), or run a GGUF file of the model with llama.cpp, or start trtllm-serve "
-    "and name it as a provider"
+    "Python in [tensorrt] ('shepherd help tensorrt'), or run a GGUF file of the model with llama.cpp, or start "
+    "trtllm-serve and name it as a provider"
 )
 PROBE = f"""
 import importlib.metadata, importlib.util, json, sys

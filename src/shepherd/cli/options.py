@@ -151,6 +151,30 @@ class FormatName(click.ParamType):  # type: ignore[type-arg]  # generic in new v
         return _beginning(incomplete, FORMATS)
 
 
+class BackendName(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
+    """A kind of device that the native library can be built for."""
+
+    name = "NAME"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from shepherd.engine.llamacpp.build import BACKENDS
+
+        return _beginning(incomplete, BACKENDS)
+
+
+class Topic(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
+    """A page of the documentation, or a command."""
+
+    name = "TOPIC"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from shepherd.cli import pages
+
+        root = ctx.find_root().command
+        assert isinstance(root, click.Group)
+        return _beginning(incomplete, (*pages.pages(), *pages.commands(root)))
+
+
 def _beginning(incomplete: str, names: Iterable[str]) -> list[CompletionItem]:
     return [CompletionItem(name) for name in sorted(set(names)) if name.startswith(incomplete)]
 

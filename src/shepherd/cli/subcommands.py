@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import click
 
 from shepherd.cli.options import (
+    BackendName,
     FormatName,
     MachineName,
     Model,
@@ -20,6 +21,7 @@ from shepherd.cli.options import (
     ProviderName,
     PulledName,
     PullSource,
+    Topic,
     WholeNumber,
     token_count,
 )
@@ -331,10 +333,40 @@ _GENERAL = (
         "command.doctor.run",
         """Check this installation and this machine.
 
-        The exit status is 1 when a check fails.
+        The exit status is 1 when a check fails. --build builds the native library again, for a GPU of this machine, and
+        asks before: cuda, rocm, vulkan, metal or cpu; without a name, the best that is here. CMAKE_ARGS
+        adds switches of your own.
         """,
-        (_JSON,),
+        (
+            _JSON,
+            click.Option(
+                ["--build"],
+                is_flag=False,
+                flag_value="auto",
+                default=None,
+                type=BackendName(),
+                metavar="[NAME]",
+                help="Build the native library for cuda, rocm, vulkan, metal or cpu.",
+            ),
+            _flag("--yes", help="Build without a question."),
+            _flag("--print", "print_only", help="Print the command that builds, and do not run it."),
+            click.Option(
+                ["--wheel"],
+                type=click.Path(file_okay=False, path_type=Path),
+                metavar="FOLDER",
+                help="Build a wheel for other environments, and leave this one as it is.",
+            ),
+        ),
         ("Server",),
+    ),
+    Subcommand(
+        "help",
+        "command.help.run",
+        """Show a page of the documentation, or the help of a command.
+
+        Without a name, it shows where to start and which pages there are. Long pages open in a pager (PAGER).
+        """,
+        (click.Argument(["topic"], required=False, type=Topic()),),
     ),
     Subcommand(
         "rpc-worker",
@@ -344,7 +376,7 @@ _GENERAL = (
         Another Shepherd names it in rpc_servers (--rpc-servers), and puts a part of a model here. --host and --port say
         where it listens, by default 127.0.0.1:50052, and --threads how many it uses. The protocol of llama.cpp has
         neither passwords nor encryption: it listens at private addresses only, and lets in the clients that --allow
-        names. docs/rpc.md tells more.
+        names. 'shepherd help rpc' tells more.
         """,
         (
             _text(

@@ -150,8 +150,8 @@ def test_without_the_library_one_sentence_says_how_to_get_it_and_what_else_there
     assert str(caught.value) == (
         f"{folder}: this model is for TensorRT-LLM, which is not installed: install it from NVIDIA's package index, "
         "with CUDA 13 and Open MPI, in an environment of its own, and name its Python in [tensorrt] "
-        "(docs/tensorrt.md), or run a GGUF file of the model with llama.cpp, or start trtllm-serve and name it as a "
-        "provider"
+        "('shepherd help tensorrt'), or run a GGUF file of the model with llama.cpp, or start trtllm-serve and "
+        "name it as a provider"
     )
     done = command_line.run("--backend", "tensorrt", "--model", folder, "-p", "Hello", cwd=tmp_path)
     assert done.returncode == 1

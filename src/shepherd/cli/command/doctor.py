@@ -1,7 +1,7 @@
 """`shepherd doctor`: checks whether Shepherd has all that it needs, and what would make it better.
 
 Each check is a function that yields results; the table at the end lists the checks. A check that fails is a result too.
-Only the verdict of the library's self-test is stored; nothing else changes.
+Only the verdict of the library's self-test is stored; nothing else changes. Not here: --build (`build.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from shepherd.cli import configure, logs, render
 from shepherd.cli.text import clean, format_size
-from shepherd.core import ShepherdError
+from shepherd.core import ConfigError, ShepherdError
 
 if TYPE_CHECKING:
     from shepherd.config import Config
@@ -44,16 +44,24 @@ Check = Callable[[Mapping[str, Any]], Iterator[CheckResult]]
 """Gets the shared options. Raises: `ShepherdError`, which is a bad result."""
 
 
-def run(options: Mapping[str, Any], *, as_json: bool) -> int:
-    """Print every result; the exit status is 1 when a check fails."""
+def run(
+    options: Mapping[str, Any], *, as_json: bool, build: str | None, yes: bool, print_only: bool, wheel: Path | None
+) -> int:
+    """Print every result, and exit with 1 when a check fails; or build the native library."""
     logs.set_up({"log_level": "error", **options})
+    if build is not None:
+        from shepherd.cli.command import build as building
+
+        return building.run(build, yes=yes, print_only=print_only, wheel=wheel)
+    if yes or print_only or wheel is not None:
+        raise ConfigError("--yes, --print and --wheel belong to --build")
     return _report(CHECKS, options, as_json=as_json)
 
 
 def show_build(options: Mapping[str, Any]) -> int:
     """Print the checks of the native library only; the exit status."""
     logs.set_up({"log_level": "error"})
-    return _report((_library,), options)
+    return _report((_library, _gpu), options)
 
 
 def _report(checks: Sequence[Check], options: Mapping[str, Any], *, as_json: bool = False) -> int:
@@ -104,7 +112,7 @@ def _library(options: Mapping[str, Any]) -> Iterator[CheckResult]:
 
 
 def _processor(options: Mapping[str, Any]) -> Iterator[CheckResult]:
-    from shepherd.engine.llamacpp.library import devices, supports_rpc, system_info
+    from shepherd.engine.llamacpp.library import supports_rpc, system_info
     from shepherd.engine.llamacpp.machine import n_processors
     from shepherd.engine.llamacpp.runtime import default_threads
 
@@ -112,14 +120,36 @@ def _processor(options: Mapping[str, Any]) -> Iterator[CheckResult]:
         word.split(" = ")[0].split(":")[-1].strip() for word in system_info().split("|") if word.strip().endswith("= 1")
     ]
     yield CheckResult("CPU features", "ok", ", ".join(features) or "none reported")
-    yield _optional(
-        "GPU",
-        ", ".join(devices()),
-        "none found; models run on the CPU",
-        "To use a GPU, build the library for it: docs/troubleshooting.md, 'Slow generation'.",
-    )
     yield CheckResult("threads", "ok", f"{default_threads()} of {os.cpu_count()} CPUs, {n_processors()} may be used")
     yield _optional("RPC", "built in" if supports_rpc() else "", "not built in")
+
+
+def _gpu(options: Mapping[str, Any]) -> Iterator[CheckResult]:
+    from shepherd.engine.llamacpp.build import devices_seen
+    from shepherd.engine.llamacpp.library import devices, library_path
+
+    yield gpu_result(devices(), [*devices_seen()], library_path().parent)
+
+
+def gpu_result(usable: Sequence[str], seen: Sequence[tuple[str, str]], folder: Path) -> CheckResult:
+    """`usable`: by the library in `folder`; `seen`: the back ends whose devices this machine has, and what shows it."""
+    from shepherd.cli.command.build import find_way
+    from shepherd.engine.llamacpp.build import BACKENDS, built_for
+
+    if usable:
+        return CheckResult("GPU", "ok", ", ".join(usable))
+    if not seen:
+        return CheckResult("GPU", "ok", "none found; models run on the CPU")
+    (name, what), built = seen[0], built_for(folder)
+    title = BACKENDS[name].title
+    if name in built:
+        why = f"the library is built for this machine's {title} ({what}), and cannot use it"
+        return CheckResult("GPU", "note", why, "Look whether its driver is installed and new enough.")
+    others = " or ".join(each for each, _ in seen[1:])
+    hint = f"Build one for it: {find_way().start} doctor --build {name}" + (f" (or: {others})" if others else "")
+    return CheckResult(
+        "GPU", "note", f"this machine has one ({title}, {what}), and the library is not built for it", hint
+    )
 
 
 def _memory(options: Mapping[str, Any]) -> Iterator[CheckResult]:
@@ -215,7 +245,7 @@ def _worker(server: str) -> CheckResult:
     try:
         free = rpc.probe(server).free_bytes
     except ShepherdError as error:
-        return CheckResult(f"worker {server}", "bad", error.message, "docs/rpc.md tells how to start one.")
+        return CheckResult(f"worker {server}", "bad", error.message, "'shepherd help rpc' says how to start one.")
     lent = f"devices: {len(free)}, memory: {format_size(sum(free))}"
     return CheckResult(f"worker {server}", "ok", f"answers; {lent}")
 
@@ -265,7 +295,7 @@ def _parts(options: Mapping[str, Any]) -> Iterator[CheckResult]:
     python = configure.read_config(options, looks=True).tensorrt.python
     version = tensorrt.installed(python)
     found = "" if version is None else " ".join(filter(None, (version or "installed", python and f"for {python}")))
-    yield _optional("TensorRT-LLM", found, "not installed; it runs model folders", "See docs/tensorrt.md.")
+    yield _optional("TensorRT-LLM", found, "not installed; it runs model folders", "See 'shepherd help tensorrt'.")
     if found:
         yield _optional(
             "mpirun",
@@ -280,6 +310,7 @@ CHECKS: tuple[Check, ...] = (
     _versions,
     _library,
     _processor,
+    _gpu,
     _memory,
     _configuration,
     _models,

@@ -291,6 +291,11 @@ def draw(block: str, console: Console) -> list[str]:
     return to_lines(_Block(block), console)
 
 
+def draw_page(text: str, console: Console) -> list[str]:
+    """A whole text, whose paragraphs are filled: its line breaks are those of an editor."""
+    return to_lines(_Block(text, keeps_breaks=False), console)
+
+
 def to_lines(renderable: rich_markdown.Markdown | Text, console: Console) -> list[str]:
     """What the console would print, line by line, without blank lines at the ends or spaces at the right."""
     lines = [*dropwhile(not_, to_rows(renderable, console))]
@@ -383,16 +388,16 @@ class _Block(rich_markdown.Markdown):
         "code_block": _Code,
     }
 
-    def __init__(self, markup: str) -> None:
+    def __init__(self, markup: str, *, keeps_breaks: bool = True) -> None:
         super().__init__("", hyperlinks=False)  # a link's target is shown, not hidden behind its words
         self.parsed = _PARSER.parse(markup)
-        _adapt(self.parsed)
+        _adapt(self.parsed, keeps_breaks)
 
 
-def _adapt(tokens: list[Token]) -> None:
+def _adapt(tokens: list[Token], keeps_breaks: bool) -> None:
     """Keep line breaks, and show targets: of images, too, and of links that are their own words, once."""
     for token in tokens:
-        if token.type == "softbreak":
+        if token.type == "softbreak" and keeps_breaks:
             token.type, token.tag = "hardbreak", "br"
         elif token.type == "image":
             words, target = token.content, str(token.attrs.get("src", ""))
@@ -400,7 +405,7 @@ def _adapt(tokens: list[Token]) -> None:
             token.content = f"{words} ({target})" if words else target
         if token.children:
             token.children = _without_echoes(token.children)
-            _adapt(token.children)
+            _adapt(token.children, keeps_breaks)
 
 
 def _without_echoes(tokens: list[Token]) -> list[Token]:

@@ -43,7 +43,7 @@ def _import_bindings() -> Any:
     """
     spec = importlib.util.find_spec("llama_cpp")
     if spec is None or spec.submodule_search_locations is None:
-        raise EngineError("llama-cpp-python is not installed; install Shepherd with its dependencies (uv sync)")
+        raise EngineError("llama-cpp-python is not installed; 'shepherd doctor --build' builds and installs it")
     if "llama_cpp" not in sys.modules:
         package = types.ModuleType("llama_cpp")
         package.__path__ = list(spec.submodule_search_locations)
@@ -51,8 +51,9 @@ def _import_bindings() -> Any:
         sys.modules["llama_cpp"] = package
     try:
         return importlib.import_module("llama_cpp.llama_cpp")
-    except (OSError, RuntimeError) as error:
-        raise EngineError(f"the native llama.cpp library cannot be loaded: {error}") from error
+    except (OSError, RuntimeError, AttributeError) as error:
+        cure = "'shepherd doctor --build' builds it again"
+        raise EngineError(f"the native llama.cpp library cannot be loaded ({error}); {cure}") from error
 
 
 C: Any = _import_bindings()

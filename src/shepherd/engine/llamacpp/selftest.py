@@ -99,11 +99,11 @@ def _test(run: Run) -> Verdict:
         return Verdict(
             False,
             f"quantised models {failure} with this build; they run without AMX, which is slower. "
-            "Reinstall with the build flags of docs/troubleshooting.md to cure it",
+            "'shepherd doctor --build' builds one that is cured",
         )
     raise EngineError(
         f"the native llama.cpp library does not work on this machine: a quantised model {failure}, and "
-        f"{child.died(fallback, TIMEOUT_S)} without extra buffer types too; rebuild it as docs/troubleshooting.md says"
+        f"{child.died(fallback, TIMEOUT_S)} without extra buffer types too; 'shepherd doctor --build' builds another"
     )
 
 
