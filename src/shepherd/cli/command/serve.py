@@ -21,6 +21,7 @@ from shepherd.cli import configure, render, signals
 from shepherd.cli.command import pull
 from shepherd.cli.loading import progress_shown
 from shepherd.cli.terminal.view import PipeView
+from shepherd.process.notify import notify
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -77,7 +78,9 @@ async def _serve(config: Config, asked: Sequence[int]) -> None:
             if port is not None and await _load_while(server, app):
                 for warning in loops(app, port):
                     render.show_warning(warning)
-                for line in _banner(app, asgi, url(host, port, is_tls=tls is not None), made):
+                address = url(host, port, is_tls=tls is not None)
+                notify(f"STATUS={app.conversations.active.model} at {address}")
+                for line in _banner(app, asgi, address, made):
                     render.write(line + "\n")
             await server
 

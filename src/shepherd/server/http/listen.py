@@ -31,6 +31,7 @@ from starlette.types import Message, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from shepherd.core import ConfigError
+from shepherd.process.notify import notify
 from shepherd.server.http.body import LINGER_S as UNREAD_S
 from shepherd.server.http.caller import is_loopback, names_in
 
@@ -424,12 +425,14 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        notify("READY=1")
         if self._on_ready is not None:
             self._on_ready(self._port)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         active = self._active
         active.stopping = True
+        notify("STOPPING=1")
         if self.should_exit:  # by a signal; a cancelled task does not wait
             until_s = time.monotonic() + self._grace_s
             while active.tasks and not self.force_exit and time.monotonic() < until_s:  # noqa: ASYNC110 - as uvicorn:
