@@ -121,6 +121,16 @@ _SERVICE = (
         (_JSON,),
     ),
     Subcommand(
+        "service health",
+        "command.service.health",
+        """Ask the configured server for its health.
+
+        It works without a service, in a container for example. The exit status is 0 when the server can answer.
+        """,
+        (),
+        ("Server",),
+    ),
+    Subcommand(
         "service logs",
         "command.service.logs",
         "Show the last lines that the server has written.",

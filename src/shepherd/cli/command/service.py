@@ -165,6 +165,8 @@ def install(options: Mapping[str, Any], *, arguments: Sequence[str], force: bool
         render.write(text)
         return
     _reach(manager)
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        render.show_warning("this is a service of root, and models need no such rights; a user of its own is safer")
     if os.path.lexists(file) and _text_of(file) != text and not force and not _may_replace(file):
         raise ConfigError(f"{file} exists and is different; --force replaces it, --print shows what it would be")
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -233,6 +235,14 @@ def status(options: Mapping[str, Any], *, as_json: bool) -> int:
     return 0 if is_running else NOT_RUNNING
 
 
+def health(options: Mapping[str, Any]) -> int:
+    """Ask the configured server for its health; 0 = it can answer. Needs no manager: containers and monitors use it.
+    Raises: `ShepherdError`."""
+    told = _health(_address(configure.read_config({**options, "server": True}, looks=True)))
+    render.show(told)
+    return int(told.partition(":")[0] not in ("ok", "degraded"))
+
+
 def logs(options: Mapping[str, Any], *, lines: int, following: bool) -> int:
     """Show the last lines of the log; the exit status of the program that does. Raises: `ShepherdError`."""
     manager = _manager()
@@ -276,8 +286,6 @@ def _reach(manager: Manager) -> None:
     found = None if missing else _run(_filled(manager.probe), ANSWER_S)
     if found is None or found.returncode != 0:
         raise ConfigError(why_not(manager, os.environ, Path("/"), "" if found is None else found.stderr))
-    if hasattr(os, "geteuid") and os.geteuid() == 0:
-        render.show_warning("this is a service of root, and models need no such rights; a user of its own is safer")
 
 
 def why_not(manager: Manager, env: Mapping[str, str], root: Path, told: str) -> str:
