@@ -396,6 +396,15 @@ _GENERAL = (
     ),
     *_SERVICE,
     Subcommand(
+        "update",
+        "command.update.run",
+        """Say what is newer than this Shepherd, and the command that gets it.
+
+        It changes nothing. It asks the remote of a clone, or the package index as pip and uv know it.
+        """,
+        (_JSON,),
+    ),
+    Subcommand(
         "rpc-worker",
         "command.rpc_worker.run",
         """Lend memory and processors to models of other machines.
