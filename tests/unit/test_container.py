@@ -8,6 +8,7 @@ import shlex
 import tomllib
 from fnmatch import fnmatch
 
+import click
 from tests.places import ROOT
 
 from shepherd.cli.main import cli
@@ -45,10 +46,12 @@ def test_what_is_copied_exists_and_reaches_the_builder() -> None:
 
 def test_the_commands_are_ours_and_the_variables_are_read() -> None:
     for line in (*rest_of("ENTRYPOINT"), *(each.partition(" CMD ")[2] for each in rest_of("HEALTHCHECK"))):
-        command, words = cli, json.loads(line)
+        command: click.Command = cli
+        words = json.loads(line)
         assert words[0] == "shepherd"
         for word in words[1:]:
-            command = command.commands[word]  # type: ignore[attr-defined]  # a group, or the test fails
+            assert isinstance(command, click.Group)
+            command = command.commands[word]
     assert json.loads(rest_of("CMD")[-1]) == ["serve"]
     set_here = [word.partition("=")[0] for line in rest_of("ENV") for word in shlex.split(line)]
     assert [name for name in set_here if name.startswith("SHEPHERD_") and name not in ENVIRONMENT] == []

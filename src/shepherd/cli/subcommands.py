@@ -114,7 +114,7 @@ _SERVICE = (
     Subcommand(
         "service status",
         "command.service.status",
-        """Show whether the service runs, and what the server says of its health.
+        """Show whether the service runs and the server is healthy.
 
         The exit status is 3 when it does not run, and 4 when none is installed.
         """,
@@ -398,7 +398,7 @@ _GENERAL = (
     Subcommand(
         "update",
         "command.update.run",
-        """Say what is newer than this Shepherd, and the command that gets it.
+        """Say what is newer than this version, and how it is got.
 
         It changes nothing. It asks the remote of a clone, or the package index as pip and uv know it.
         """,

@@ -36,6 +36,7 @@ from shepherd.cli.command.service_unit import (
     launchd_agent,
     systemd_unit,
 )
+from shepherd.cli.options import given_options
 from shepherd.cli.text import clean
 from shepherd.core import ConfigError, EngineError, ShepherdError, TimedOut
 from shepherd.process.files import read_within
@@ -377,10 +378,9 @@ def _state(told: str) -> dict[str, str]:
 
 def _read(words: Sequence[str], *, looks: bool = False) -> Config:
     """The configuration of 'shepherd serve WORDS'. Raises: `UsageError` as that command does, `ConfigError`."""
-    from shepherd.cli.main import cli
-    from shepherd.cli.options import given_options
-
-    context = cli.commands["serve"].make_context("shepherd serve", [*words])
+    program = click.get_current_context().find_root().command
+    assert isinstance(program, click.Group)
+    context = program.commands["serve"].make_context("shepherd serve", [*words])
     options = given_options(context)
     if (model := context.params.get("model_word")) is not None:
         options.setdefault("model", model)
