@@ -38,6 +38,7 @@ from shepherd.cli.command.service_unit import (
 )
 from shepherd.cli.options import given_options
 from shepherd.cli.text import clean
+from shepherd.config.schema import ENVIRONMENT, TRUST
 from shepherd.core import ConfigError, EngineError, ShepherdError, TimedOut
 from shepherd.process.files import read_within
 from shepherd.process.installed import find_way
@@ -87,6 +88,8 @@ def _config_home(home: Path, env: Mapping[str, str]) -> Path:
     return Path(env.get("XDG_CONFIG_HOME") or home / ".config")
 
 
+_AGAIN = (f"-systemctl --user reset-failed {NAME}", f"systemctl --user restart {NAME}")
+_OUT = ("-launchctl bootout {target}", "!launchctl print {target}")
 MANAGERS: Mapping[str, Manager] = {
     "linux": Manager(
         "systemd",
@@ -96,17 +99,12 @@ MANAGERS: Mapping[str, Manager] = {
         command_of_unit,
         probe="systemctl --user show-environment",
         steps={
-            "install": (
-                "systemctl --user daemon-reload",
-                f"systemctl --user enable {NAME}",
-                f"-systemctl --user reset-failed {NAME}",
-                f"systemctl --user restart {NAME}",
-            ),
+            "install": ("systemctl --user daemon-reload", f"systemctl --user enable {NAME}", *_AGAIN),
             "uninstall": (f"-systemctl --user disable --now {NAME}",),
             "uninstalled": ("systemctl --user daemon-reload",),
-            "start": (f"-systemctl --user reset-failed {NAME}", f"systemctl --user start {NAME}"),
+            "start": (_AGAIN[0], f"systemctl --user start {NAME}"),
             "stop": (f"systemctl --user stop {NAME}",),
-            "restart": (f"-systemctl --user reset-failed {NAME}", f"systemctl --user restart {NAME}"),
+            "restart": _AGAIN,
         },
         state=f"systemctl --user show {NAME} --property=ActiveState,SubState,MainPID,NRestarts,Result,StatusText",
         logs=f"journalctl --user-unit {NAME} --no-pager --lines {{lines}}",
@@ -120,21 +118,12 @@ MANAGERS: Mapping[str, Manager] = {
         command_of_agent,
         probe="launchctl print {domain}",
         steps={
-            "install": (
-                "-launchctl bootout {target}",
-                "!launchctl print {target}",
-                "launchctl enable {target}",
-                "launchctl bootstrap {domain} {file}",
-            ),
-            "uninstall": ("-launchctl bootout {target}", "!launchctl print {target}"),
+            "install": (*_OUT, "launchctl enable {target}", "launchctl bootstrap {domain} {file}"),
+            "uninstall": _OUT,
             "uninstalled": (),
             "start": ("-launchctl bootstrap {domain} {file}", "launchctl kickstart {target}"),
-            "stop": ("-launchctl bootout {target}", "!launchctl print {target}"),
-            "restart": (
-                "-launchctl bootout {target}",
-                "!launchctl print {target}",
-                "launchctl bootstrap {domain} {file}",
-            ),
+            "stop": _OUT,
+            "restart": (*_OUT, "launchctl bootstrap {domain} {file}"),
         },
         state="launchctl print {target}",
         logs="tail -n {lines} {log}",
@@ -181,8 +170,13 @@ def install(options: Mapping[str, Any], *, arguments: Sequence[str], force: bool
         render.show_note(
             f"it stops when you log out; to let it start with the machine and stay: loginctl enable-linger {_user()}"
         )
-    for name in sorted(name for name in os.environ if name.startswith("SHEPHERD_")):
-        render.show_warning(f"the service does not get {name} of this shell; write it into the configuration")
+    if names := sorted(ENVIRONMENT.keys() & os.environ.keys()):
+        render.show_warning(
+            f"the service does not get {', '.join(names)} of this shell; write settings into the configuration, and "
+            "let 'shepherd keys set' keep the keys of providers"
+        )
+    if os.environ.get(TRUST):
+        render.show_warning(f"the service does not get {TRUST} of this shell; run 'shepherd trust' in this folder")
 
 
 def uninstall(options: Mapping[str, Any], *, force: bool) -> None:
@@ -368,6 +362,7 @@ def _state(told: str) -> dict[str, str]:
     return {
         "state": clean(state or found.get("state") or "not loaded"),
         "process": pid if pid != "0" else "",
+        "serves": clean(found.get("StatusText", "")),
         "restarts": n if n != "0" else "",
         "result": result if result != "success" else found.get("last exit code", ""),
     }
