@@ -21,6 +21,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from shepherd.cli import render
 from shepherd.cli.text import clean
@@ -38,9 +39,9 @@ GET: Mapping[Way, str] = {
     "uv tool": "uv tool upgrade shepherd",
     "pipx": "pipx upgrade shepherd",
     "temporary": "uvx --refresh shepherd",
-    "pip": "{python} -m pip install --upgrade {source}",
+    "pip": "{pip} --upgrade {source}",
 }
-"""How a newer version is got. `{source}`: what `pip` was given."""
+"""How a newer version is got. `{source}`: what it was installed from."""
 AGAIN: Mapping[Way, str] = {
     **GET,
     "uv tool": "uv tool install --force {source}",
@@ -83,6 +84,11 @@ def look(installed: Installed, version: str, source: Mapping[str, Any]) -> News:
         return _look_at_repository(installed, url, commit, str(source["vcs_info"].get("requested_revision") or "HEAD"))
     if url:
         shown = _without_password(url)
+        if urlsplit(url).scheme == "file" and not os.path.exists(url2pathname(urlsplit(url).path)):
+            told = (
+                f"This is {version}, installed from {shown}, which is not here: in a container, build its image again."
+            )
+            return News(installed.way, version, "", False, "", told)
         get = _filled(AGAIN, installed, shown)
         return News(
             installed.way, version, "", False, get,
@@ -205,8 +211,10 @@ def numbers_of(version: str) -> list[int]:
 
 
 def _filled(table: Mapping[Way, str], installed: Installed, source: str) -> str:
-    words = {"folder": str(installed.folder), "python": sys.executable, "source": source}
-    return table[installed.way].format_map({name: shlex.quote(text) for name, text in words.items()})
+    python, has_pip = shlex.quote(sys.executable), importlib.util.find_spec("pip") is not None
+    pip = f"{python} -m pip install" if has_pip else f"uv pip install --python {python}"
+    words = {"folder": shlex.quote(str(installed.folder)), "pip": pip, "source": shlex.quote(source)}
+    return table[installed.way].format_map(words)
 
 
 def _without_password(url: str) -> str:

@@ -22,6 +22,9 @@ from shepherd.process.installed import Installed, Way
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 HERE = Path(sys.prefix)
+HAS_PIP = importlib.util.find_spec("pip") is not None
+PIP = f"{sys.executable} -m pip install" if HAS_PIP else f"uv pip install --python {sys.executable}"
+"""What this environment can be changed with."""
 
 
 def git(folder: Path, *words: str) -> str:
@@ -96,7 +99,7 @@ def test_a_package_from_a_repository_is_compared_with_what_was_asked_for(origin:
     news = look(installed, "0.1.0", source)
     assert news.is_newer == (revision != "v1")
     if news.is_newer:
-        assert news.get == f"{sys.executable} -m pip install --upgrade git+{origin}"
+        assert news.get == f"{PIP} --upgrade git+{origin}"
     source["vcs_info"]["requested_revision"] = commit
     assert not look(installed, "0.1.0", source).is_newer
 
@@ -106,13 +109,20 @@ def test_a_package_from_a_repository_is_compared_with_what_was_asked_for(origin:
     [
         ("uv tool", "uv tool install --force {}"),
         ("pipx", "pipx install --force {}"),
-        ("pip", f"{sys.executable} -m pip install --upgrade {{}}"),
+        ("pip", f"{PIP} --upgrade {{}}"),
     ],
 )
 def test_a_file_or_a_folder_is_installed_again_and_no_password_is_shown(way: Way, get: str) -> None:
     news = look(Installed(way, HERE), "0.1.0", {"url": "https://ann:secret@files.example/shepherd.whl"})
     assert (news.is_newer, news.get) == (False, get.format("https://files.example/shepherd.whl"))
     assert "secret" not in news.detail
+
+
+def test_a_folder_that_has_gone_names_no_command(tmp_path: Path) -> None:
+    news = look(Installed("pip", HERE), "0.1.0", {"url": (tmp_path / "gone").as_uri(), "dir_info": {}})
+    assert (news.is_newer, news.get) == (False, "")
+    assert "which is not here: in a container, build its image again" in news.detail
+    assert look(Installed("pip", HERE), "0.1.0", {"url": tmp_path.as_uri(), "dir_info": {}}).get
 
 
 def index(folder: Path, version: str) -> str:
@@ -146,7 +156,7 @@ def asked(env: Mapping[str, str]) -> str:
     return done.stdout.strip() or done.stderr.strip().splitlines()[-1]
 
 
-@pytest.mark.skipif(not (shutil.which("uv") or importlib.util.find_spec("pip")), reason="neither uv nor pip")
+@pytest.mark.skipif(not (shutil.which("uv") or HAS_PIP), reason="neither uv nor pip")
 def test_the_newest_version_is_that_of_the_configured_index(tmp_path: Path) -> None:
     url = index(tmp_path, "0.0.9")
     own = {"PIP_INDEX_URL": url, "UV_DEFAULT_INDEX": url, "HOME": str(tmp_path), "PIP_CONFIG_FILE": os.devnull}
