@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -40,9 +41,9 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def said(home: Path, *words: str) -> tuple[int, str]:
+def said(home: Path, *words: str, before: Sequence[str] = ()) -> tuple[int, str]:
     """The exit status of a command and what it prints."""
-    with program(home, *words) as process:
+    with program(home, *words, before=before) as process:
         try:
             return process.wait(PATIENCE_S), process.stdout.read() if process.stdout else ""
         finally:
@@ -67,6 +68,11 @@ def test_all_commands_reach_a_server_with_a_certificate_of_its_own(home: Path) -
         assert status == 0
         assert f"CODEX_CA_CERTIFICATE={home / 'server.pem'}" in told
         assert url in told
+        (home / "shepherd.toml").write_text(CONFIG)
+        named = ("top", "--once", "--json", "--url", url)
+        assert said(home, *named)[0] == 1
+        status, told = said(home, *named, before=["env", f"SSL_CERT_FILE={home / 'ca.pem'}"])
+        assert (status, '"caches"' in told) == (0, True)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0
 

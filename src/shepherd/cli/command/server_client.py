@@ -5,6 +5,7 @@ Not here: the requests (`top.py`, `launch.py`, `replay.py`).
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -77,13 +78,16 @@ def connect(address: Address, timeout_s: float = 10.0) -> httpx2.Client:
     headers |= {b"authorization": b"Bearer " + key.encode("utf-8", "surrogateescape")} if key else {}
     host = httpx2.URL(address.url).host.strip("[]")
     hooks: dict[str, list[Callable[..., Any]]] = {"response": [partial(limit, most_bytes=MOST_BYTES)]}
-    verify = trusting(address.certificate) if address.certificate else True
-    if verify is True and address.url.startswith("https:"):
-        verify = httpx2.create_ssl_context()  # reads SSL_CERT_FILE, which is no proxy
     return httpx2.Client(
         base_url=address.url, headers=headers, timeout=timeout_s, trust_env=not is_loopback(host), event_hooks=hooks,
-        verify=verify,
+        verify=trusting(address.certificate) if address.certificate else system_trust(address.url),
     )  # fmt: skip
+
+
+def system_trust(url: str) -> ssl.SSLContext | bool:
+    """For a client's `verify`: the certificates of the system, or of SSL_CERT_FILE, which a client without the proxies
+    of the environment would not read."""
+    return httpx2.create_ssl_context() if url.startswith("https:") else True
 
 
 def transport_error(error: httpx2.TransportError, url: str, timeout_s: float) -> ShepherdError:

@@ -179,6 +179,8 @@ async def test_our_commands_say_which_way_a_server_is_reached(folder: Path) -> N
         to_tls = await asyncio.to_thread(failure, f"http://127.0.0.1:{port}")
         assert isinstance(to_tls, Unreachable)
         assert "a server with a certificate is reached at https://" in str(to_tls)
+        with pytest.raises(ConfigError, match="cannot be read"):
+            server_client.connect(server_client.Address(url, None, str(folder / "missing.pem")))
         to_plain = await asyncio.to_thread(failure, f"https://127.0.0.1:{plain}")
         assert isinstance(to_plain, Unreachable)
         assert "a server without a certificate is reached at http://" in str(to_plain)
