@@ -1,6 +1,6 @@
 """systemd's and launchd's commands, as much of them as a service needs: they start and stop the real program.
 
-    service_manager.install(bin)   ─▶ bin/systemctl, bin/launchctl, bin/loginctl: put `bin` first into PATH
+    service_manager.install(bin)   ─▶ bin/systemctl, journalctl, loginctl, launchctl: put `bin` first into PATH
 
 Strict: a command line that is not known, a unit that has changed since the last daemon-reload, an agent that is loaded
 twice, and an exit of the program before it is ready are errors, as they are there. The state is a file beside the
@@ -29,9 +29,9 @@ UNIT, LABEL = "shepherd.service", "shepherd.serve"
 READY_S = 120.0
 
 
-def install(folder: Path, *, names: tuple[str, ...] = ("systemctl", "loginctl", "launchctl")) -> None:
+def install(folder: Path) -> None:
     folder.mkdir()
-    for name in names:
+    for name in PROGRAMS:
         program = folder / name
         program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(__file__)} {name} "$@"\n')
         program.chmod(0o755)
@@ -52,6 +52,11 @@ class State(dict[str, Any]):
         self.file.write_text(json.dumps(self))
 
 
+def log_of(state: State) -> str:
+    """The journal of systemd's unit."""
+    return str(state.file.with_name("log"))
+
+
 def is_alive(pid: int) -> bool:
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
@@ -59,12 +64,12 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def run_program(state: State, command: list[str], folder: str, variables: dict[str, str], *, waits: bool) -> None:
+def run_program(state: State, command: list[str], folder: str, variables: dict[str, str], log_file: str) -> None:
     """Start it with nothing of our environment but what a manager has; wait until it says READY=1."""
     own = {name: os.environ[name] for name in ("HOME", "USER") if name in os.environ}
     address = state.file.with_name("notify")
     address.unlink(missing_ok=True)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener, state.file.with_name("log").open("ab") as log:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener, Path(log_file).open("ab") as log:
         listener.bind(str(address))
         listener.settimeout(0.05)
         process = subprocess.Popen(
@@ -74,7 +79,7 @@ def run_program(state: State, command: list[str], folder: str, variables: dict[s
         state["pid"] = process.pid
         state.save()
         until = time.monotonic() + READY_S
-        while waits:
+        while True:
             try:
                 if b"READY=1" in listener.recv(4096):
                     break
@@ -127,7 +132,7 @@ def systemctl(state: State, words: list[str]) -> None:
             return
         command = [word.replace("$$", "$").replace("%%", "%") for word in shlex.split(unit["ExecStart"][0])]
         named = (shlex.split(each)[0].replace("%%", "%").split("=", 1) for each in unit.get("Environment", []))
-        run_program(state, command, unit["WorkingDirectory"][0].replace("%%", "%"), dict(named), waits=True)
+        run_program(state, command, unit["WorkingDirectory"][0].replace("%%", "%"), dict(named), log_of(state))
 
     def show() -> None:
         is_running = is_alive(state.get("pid", 0))
@@ -181,9 +186,8 @@ def launchctl(state: State, words: list[str]) -> None:
     def start() -> None:
         agent = loaded()
         if not is_alive(state.get("pid", 0)):
-            run_program(
-                state, agent["ProgramArguments"], agent["WorkingDirectory"], agent["EnvironmentVariables"], waits=True
-            )
+            places = agent["WorkingDirectory"], agent["EnvironmentVariables"], agent["StandardErrorPath"]
+            run_program(state, agent["ProgramArguments"], *places)
 
     def bootstrap() -> None:
         if "agent" in state:
@@ -215,10 +219,22 @@ def launchctl(state: State, words: list[str]) -> None:
     known[" ".join(words)]()
 
 
+def journalctl(state: State, words: list[str]) -> None:
+    *words, number = words
+    if words != ["--user-unit", UNIT, "--no-pager", "--lines"]:
+        raise KeyError(words)
+    print("\n".join(Path(log_of(state)).read_text().splitlines()[-int(number) :]))
+
+
 def loginctl(state: State, words: list[str]) -> None:
     assert words[0] == "show-user"
     assert words[2:] == ["--property=Linger"]
     print("Linger=no")
+
+
+PROGRAMS: dict[str, Callable[[State, list[str]], None]] = {
+    "systemctl": systemctl, "journalctl": journalctl, "loginctl": loginctl, "launchctl": launchctl
+}  # fmt: skip
 
 
 def main() -> int:
@@ -227,7 +243,7 @@ def main() -> int:
     state = State(bin_folder / "state.json")
     state["said"] = [*state.get("said", []), " ".join([name, *words])]
     try:
-        {"systemctl": systemctl, "launchctl": launchctl, "loginctl": loginctl}[name](state, words)
+        PROGRAMS[name](state, words)
     except Failure as error:
         print(error, file=sys.stderr)
         return 1

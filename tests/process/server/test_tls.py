@@ -64,6 +64,7 @@ def test_all_commands_reach_a_server_with_a_certificate_of_its_own(home: Path) -
         assert (status, '"caches"' in told) == (0, True)
         status, told = said(home, "doctor")
         assert f"server: {url} is ok" in told
+        assert f"certificate: {home / 'server.pem'} and its key fit and are valid" in told
         status, told = said(home, "launch", "codex", "--print")
         assert status == 0
         assert f"CODEX_CA_CERTIFICATE={home / 'server.pem'}" in told

@@ -105,6 +105,8 @@ def test_a_service_lives_from_its_installation_to_its_end(system: str, machine: 
     assert (status, facts["running"], facts["address"], facts["health"]) == (0, True, url, "ok")
     assert facts["process"] == str(first)
 
+    last = 0, f"Listening on: {url}\n"
+    assert becomes_true(lambda: here.run("logs", "-n", "1", **env) == last)
     assert here.run("restart", **env)[0] == 0
     assert here.state["pid"] != first
     assert here.run("stop", **env)[0] == 0
