@@ -104,11 +104,12 @@ def _context(cert: str, key: str) -> ssl.SSLContext:
     except _Locked as error:
         message = f"the key {key} has a password; write one without: openssl pkey -in {key} -out NEW_FILE"
         raise ConfigError(message, key="server.tls_key") from error
-    except ssl.SSLError as error:
-        if error.reason == "KEY_VALUES_MISMATCH":
+    except OSError as error:  # of ssl, or of a file that is replaced at this moment
+        reason = getattr(error, "reason", None) or ""
+        if reason == "KEY_VALUES_MISMATCH":
             message = f"the key {key} does not belong to the first certificate in {cert}"
-        elif error.reason and error.reason.endswith(("TOO_SMALL", "TOO_WEAK")):
-            weak = error.reason.lower().replace("_", " ")
+        elif reason.endswith(("TOO_SMALL", "TOO_WEAK")):
+            weak = reason.lower().replace("_", " ")
             raise ConfigError(f"{cert} is too weak to be safe ({weak})", key="server.tls_cert") from error
         else:
             message = f"{key} holds no private key that can be read (PEM)"

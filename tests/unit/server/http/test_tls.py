@@ -53,6 +53,7 @@ def folder(tmp_path: Path) -> Path:
         ("server.pem", "notes.txt", r"^server\.tls_key: .*notes\.txt holds no private key that can be read"),
         ("server.pem", "ca.pem", r"^server\.tls_key: .*ca\.pem holds no private key that can be read"),
         ("server.pem", "other.key", r"^server\.tls_key: .*other\.key does not belong to the first certificate in"),
+        ("weak.pem", "weak.key", r"^server\.tls_cert: .*weak\.pem is too weak to be safe"),
         ("server.pem", "locked.key", r"^server\.tls_key: .*locked\.key has a password; write one without: openssl"),
     ],
 )
