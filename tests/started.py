@@ -21,9 +21,11 @@ def program(home: Path, *words: str, before: Sequence[str] = ()) -> subprocess.P
 
 
 @contextmanager
-def serving(home: Path, before: Sequence[str] = ()) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server and its address; killed if it still runs at the end."""
-    with program(home, "serve", "--port", "0", "--threads", "1", before=before) as process:
+def serving(
+    home: Path, before: Sequence[str] = (), *, words: Sequence[str] = ()
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server with the options `words`, and its address; killed if it still runs at the end."""
+    with program(home, "serve", "--port", "0", "--threads", "1", *words, before=before) as process:
         try:
             assert process.stdout is not None
             address = next(line for line in process.stdout if line.startswith("Listening on: "))

@@ -276,6 +276,8 @@ OPTIONS: Mapping[str, tuple[click.Option, ...]] = {
         _flag("--server", help="The same as 'shepherd serve'."),
         _option("--host", metavar="ADDR", help="Address to listen on, or several with commas; 127.0.0.1 by default."),
         _option("--port", type=WholeNumber(0, 65535), metavar="N", help="8000 by default; 0 for any free port."),
+        _option("--tls-cert", type=click.Path(), metavar="FILE", help="Speak https with this certificate (PEM)."),
+        _option("--tls-key", type=click.Path(), metavar="FILE", help="The private key of the certificate (PEM)."),
         _repeated("--api-key", "api_keys", metavar="KEY", help="Ask clients for this key"),
         _repeated("--origin", "origins", metavar="URL", help="Let web pages of this origin use the server"),
         _option("--record", "record_dir", metavar="DIR", help="Record every request, for 'shepherd replay'."),

@@ -85,6 +85,65 @@ CHAT_PARAMS = (
     _text("--resume", metavar="NAME", help="Continue this saved conversation; /load lists them."),
 )
 
+_FORCE = _flag("--force", help="Do it with a file that is different, or not Shepherd's.")
+_SERVICE = (
+    Subcommand(
+        "service",
+        "",
+        """Keep a server running in the background, from login on.
+
+        It is a service of your own user, of systemd or launchd, and needs no rights of root.
+        """,
+    ),
+    Subcommand(
+        "service install",
+        "command.service.install",
+        """Install and start the service.
+
+        The options are those of 'shepherd serve': 'shepherd service install -- --port 8080 -m NAME'. It runs in this
+        folder, whose shepherd.toml counts if you trust it. Keys belong into the configuration. A service that is
+        there is replaced after a question.
+        """,
+        (
+            _words("arguments", "[-- OPTIONS...]", required=False, type=click.UNPROCESSED),
+            _flag("--print", "printing", help="Print the file of the service, and change nothing."),
+            _FORCE,
+        ),
+    ),
+    Subcommand("service uninstall", "command.service.uninstall", "Stop the service and remove it.", (_FORCE,)),
+    Subcommand("service start", "command.service.start", "Start the service."),
+    Subcommand("service stop", "command.service.stop", "Stop the service, until you log in again or start it."),
+    Subcommand("service restart", "command.service.restart", "Stop the service and start it again."),
+    Subcommand(
+        "service status",
+        "command.service.status",
+        """Show whether the service runs and the server is healthy.
+
+        The exit status is 3 when it does not run, and 4 when none is installed.
+        """,
+        (_JSON,),
+    ),
+    Subcommand(
+        "service health",
+        "command.service.health",
+        """Ask the configured server for its health.
+
+        It works without a service, in a container for example. The exit status is 0 when the server can answer.
+        """,
+        (),
+        ("Server",),
+    ),
+    Subcommand(
+        "service logs",
+        "command.service.logs",
+        "Show the last lines that the server has written.",
+        (
+            _number("-n", "--lines", "lines", least=1, most=1_000_000, default=100, help="So many lines; 100."),
+            _flag("--follow", "following", help="Show further lines as they come; Ctrl-C ends it."),
+        ),
+    ),
+)
+
 _GENERAL = (
     Subcommand(
         "chat",
@@ -358,6 +417,16 @@ _GENERAL = (
             ),
         ),
         ("Server",),
+    ),
+    *_SERVICE,
+    Subcommand(
+        "update",
+        "command.update.run",
+        """Say what is newer than this version, and how it is got.
+
+        It changes nothing. It asks the remote of a clone, or the package index as pip and uv know it.
+        """,
+        (_JSON,),
     ),
     Subcommand(
         "help",

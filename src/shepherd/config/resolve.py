@@ -549,6 +549,11 @@ class Resolver:
         setting = self._get("server.keys")
         if setting.value is not None:
             server = replace(server, keys=tuple(self._server_keys(setting)))
+        for name, missing in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
+            if getattr(server, name) is not None and getattr(server, missing) is None:
+                raise self._get(f"server.{name}").error(
+                    f"needs server.{missing} as well (--{missing.replace('_', '-')})"
+                )
         for key, own, other in (
             (setting.key, server.keys, server.api_keys),
             (self._get("server.api_keys").key, server.api_keys, server.keys),

@@ -427,6 +427,10 @@ class ServerConfig:
     host: str = key(kinds.TEXT, "127.0.0.1")
     port: int = key(whole(0, 65535), 8000)
     """0 = any free port."""
+    tls_cert: str | None = key(kinds.PATH)
+    """The certificate and those of its signers (PEM), with which the server speaks https; None = http."""
+    tls_key: str | None = key(kinds.PATH)
+    """Its private key (PEM), without a password."""
     api_keys: tuple[str, ...] | None = key(kinds.SECRETS, shown=False)
     """None = every client is accepted; empty = every client is refused."""
     keys: tuple[KeyConfig, ...] | None = key(Table(keys_of(KeyConfig), "list"))
@@ -673,7 +677,8 @@ REMOVED = dict.fromkeys(
 FLAGS = {
     **{name: name for name, kind in SCHEMA.items() if isinstance(kind, Kind)},
     **{name: f"sampling.{name}" for name in kinds.SAMPLING.keys},
-    **{name: f"server.{name}" for name in ("host", "port", "api_keys", "origins", "record_dir", "log_json")},
+    **{name: f"server.{name}" for name in ("host", "port", "tls_cert", "tls_key", "api_keys", "origins")},
+    **{name: f"server.{name}" for name in ("record_dir", "log_json")},
     "effort": "thinking",
     "recall": "memory.recall",
     "enable_tools": "tools.enabled",

@@ -70,6 +70,7 @@ NEEDS_TRUST: Mapping[str, str] = {
     "images.hosts": "lets clients have addresses called",
     "server.enabled": "starts a server",
     "server.host": _CLIENTS,
+    "server.tls_*": "decides by which certificate clients know the server",
     "server.api_keys": _CLIENTS,
     "server.keys": _CLIENTS,
     "server.origins": _CLIENTS,

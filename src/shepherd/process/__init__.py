@@ -6,6 +6,8 @@ processes share.
     isolated.py   on top: calls a function of ours in a child, with limits of time and memory
     guardian.py   ends programs when this one is killed
     pools.py      threads beside the event loop, some for each kind of work
+    notify.py     tells systemd that a server is ready, and that it stops
+    installed.py  how this program was installed
     files.py      replaces a file as a whole; locks one against other processes
 
 Open first: `tree.py`. Not here: what a tool may see and reach (`tools/sandbox`), an engine in another process

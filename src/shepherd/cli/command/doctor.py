@@ -224,6 +224,7 @@ def _configured(options: Mapping[str, Any]) -> Iterator[CheckResult]:
             checked = "has been loaded before" if is_proved else "its first load will be checked in a child process"
             about = f"{path} ({header.architecture}, {header.file_type}); {checked}"
             yield CheckResult(f"model {model.name}", "ok", about)
+    yield from _certificate(config)
     host, port = config.server.host, config.server.port
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         if sys.platform != "win32":
@@ -237,6 +238,17 @@ def _configured(options: Mapping[str, Any]) -> Iterator[CheckResult]:
             yield _server(config) or taken
         else:
             yield CheckResult("port", "ok", f"{host}:{port} is free")
+
+
+def _certificate(config: Config) -> Iterator[CheckResult]:
+    from shepherd.server.http.tls import find_faults
+
+    cert, key = config.server.tls_cert, config.server.tls_key
+    if cert and key:
+        faults = find_faults(cert, key)
+        yield from (CheckResult("certificate", "note", fault) for fault in faults)
+        if not faults:
+            yield CheckResult("certificate", "ok", f"{cert} and its key fit and are valid")
 
 
 def _worker(server: str) -> CheckResult:

@@ -36,6 +36,7 @@ from shepherd.cli.command.launch_settings import (
     SIDE_MODEL,
     Client,
     LaunchTarget,
+    Settings,
     as_shell,
     side_model,
 )
@@ -43,6 +44,7 @@ from shepherd.cli.options import SHARED
 from shepherd.cli.signals import HANG_UP, handling
 from shepherd.core import BadReply, EngineDown, EngineError, ShepherdError
 from shepherd.core.errors import usual_size
+from shepherd.models.pull.network import distrust
 from shepherd.server.endpoints.caches import decode_server
 from shepherd.server.http.caller import is_loopback
 
@@ -59,6 +61,9 @@ MAX_LOGS = 10
 """Log files of started servers that are kept, the newest ones."""
 NOTE_S = 10.0
 """Between two notes that the server is still starting."""
+TRUST = ("NODE_EXTRA_CA_CERTS", "CODEX_CA_CERTIFICATE")
+"""Variables that name further certificates. SSL_CERT_FILE is none: it takes the place of the system's, also for the
+programs that an agent runs."""
 OURS = frozenset({"api_keys", "config", "debug", "host", "log_level", "model", "port", "reserve", "verbose"})
 """Shared options that this command uses itself, or that choose a running server."""
 
@@ -110,7 +115,7 @@ def run(
         held = target.n_cells or target.n_ctx
         if lack := too_small(agent, held, target.answer, recall_prompt(client, seen)):
             render.show_warning(f"{target.model} {lack}")
-        settings = agent.configure(target, arguments)
+        settings = _settings(agent, target, arguments, address)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="shepherd-launch-"))
         for name, text in settings.files.items():
             made = os.open(Path(folder, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -171,9 +176,18 @@ def _print(
     if address.key and not show_key:
         target = replace(target, key=KEY)
         render.write("# First set SHEPHERD_API_KEY to the key of the server, or show it with --show-key.\n")
-    for line in as_shell(client, client.configure(target, arguments), arguments):
+    for line in as_shell(client, _settings(client, target, arguments, address), arguments):
         render.write(line + "\n")
     return 0
+
+
+def _settings(
+    client: Client, target: LaunchTarget, arguments: Sequence[str], address: server_client.Address
+) -> Settings:
+    """The client's settings; with a server whose certificate is known, it is trusted besides the system's."""
+    settings = client.configure(target, arguments)
+    trust = {name: address.certificate for name in TRUST if address.certificate and name not in os.environ}
+    return replace(settings, variables={**settings.variables, **trust})
 
 
 # -- the server -------------------------------------------------------------------------------------------------------
@@ -211,9 +225,9 @@ def _query(address: server_client.Address) -> ServerInfo | None:
                 knows = client.post("/v1/messages/count_tokens", json=probe).status_code == 200
             except httpx2.TimeoutException:
                 knows = True
-        except httpx2.ConnectError:
-            return None
         except httpx2.TransportError as error:
+            if isinstance(error, httpx2.ConnectError) and distrust(error) is None:
+                return None
             raise server_client.transport_error(error, address.url, client.timeout.read or 0.0) from error
     return ServerInfo(n_ctx, n_cells, tuple(model for model in _objects(body, "models") if model.get("slug")), knows)
 
@@ -270,7 +284,7 @@ def _started(options: Mapping[str, Any], config: Config) -> Iterator[server_clie
             command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, env=environment, start_new_session=True
         )
     try:
-        yield server_client.Address(server_client.local(_wait_for_line(process, log)), key)
+        yield server_client.Address(server_client.local(_wait_for_line(process, log)), key, config.server.tls_cert)
         if process.poll() is not None:
             render.show_warning(f"the server ended before the client; its log: {log}")
     finally:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shepherd.cli import configure, render
 from shepherd.cli.text import format_age, format_size
 from shepherd.config import CacheConfig, KvConfig, ModelConfig
-from shepherd.core import ShepherdError
+from shepherd.core import ConfigError, ShepherdError
 from shepherd.models import catalog, gguf
 from shepherd.models.checkpoint import Checkpoint
 from shepherd.models.pulled import models_folder, pulled_models
@@ -150,7 +150,7 @@ def find_loaded(config: Config) -> Running | None:
             if "backend_connected" not in server_client.json_object(client.get("/health")):
                 return None
             listed = server_client.json_object(client.get("/api/ps")).get("models")
-    except httpx2.HTTPError:
+    except (httpx2.HTTPError, ConfigError):  # the second: its certificate cannot be read here
         return None
     models = listed if isinstance(listed, list) else []
     return Running(address.url, frozenset(str(each.get("name")) for each in models if isinstance(each, dict)))

@@ -29,7 +29,7 @@ from rich.text import Text
 from shepherd.cli import configure, render, signals
 from shepherd.cli.command.replies import ReplySummary
 from shepherd.cli.command.serve import running
-from shepherd.cli.command.server_client import find_address, transport_error
+from shepherd.cli.command.server_client import find_address, system_trust, transport_error
 from shepherd.cli.loading import progress_shown
 from shepherd.cli.terminal.view import PipeView
 from shepherd.cli.text import json_text
@@ -237,7 +237,8 @@ class ReplayResult:
 def connect(url: str, key: str | None = None) -> httpx2.AsyncClient:
     """A client of the server to which recordings are sent."""
     headers = {"accept-encoding": "identity"} | ({"authorization": f"Bearer {key}"} if key else {})
-    return httpx2.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S, trust_env=False)
+    trusted = system_trust(url)
+    return httpx2.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S, trust_env=False, verify=trusted)
 
 
 async def play(client: httpx2.AsyncClient, recording: Recording) -> ReplayResult:

@@ -20,6 +20,7 @@ from shepherd.cli import configure, render, signals
 from shepherd.cli.command import pull
 from shepherd.cli.loading import progress_shown
 from shepherd.cli.terminal.view import PipeView
+from shepherd.process.notify import notify
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -56,7 +57,13 @@ async def _serve(config: Config, asked: Sequence[int]) -> None:
     from shepherd.server.http.auth import keys_for
 
     settings = config.server
-    host = settings.host
+    host, tls = settings.host, None
+    if settings.tls_cert and settings.tls_key:
+        from shepherd.server.http.tls import Certificate, find_faults
+
+        tls = Certificate(settings.tls_cert, settings.tls_key).context
+        for fault in find_faults(settings.tls_cert, settings.tls_key):
+            render.show_warning(fault)
     keys, made = keys_for(host, _keys(settings))
     for warning in unknown_endpoints(config):
         render.show_warning(warning)
@@ -64,13 +71,15 @@ async def _serve(config: Config, asked: Sequence[int]) -> None:
         app = App(config, isolates=True)
         stack.push_async_callback(app.aclose)
         asgi = _application(config, app, keys, stack)
-        async with running(asgi, host=host, port=settings.port, grace_s=settings.grace_s) as (server, port):
+        async with running(asgi, host=host, port=settings.port, grace_s=settings.grace_s, tls=tls) as (server, port):
             if asked:
                 return
             if port is not None and await _load_while(server, app):
                 for warning in loops(app, port):
                     render.show_warning(warning)
-                for line in _banner(app, url(host, port), made):
+                address = url(host, port, is_tls=tls is not None)
+                notify(f"STATUS={app.conversations.active.model} at {address}")
+                for line in _banner(app, address, made):
                     render.write(line + "\n")
             await server
 
@@ -243,7 +252,7 @@ def loops(app: App, port: int) -> Iterator[str]:
             )
 
 
-def url(host: str, port: int) -> str:
+def url(host: str, port: int, *, is_tls: bool = False) -> str:
     """The address that a client on this machine can use."""
     host = host.partition(",")[0]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"http{'s' * is_tls}://{f'[{host}]' if ':' in host else host}:{port}"

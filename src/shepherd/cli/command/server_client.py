@@ -5,6 +5,7 @@ Not here: the requests (`top.py`, `launch.py`, `replay.py`).
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,9 +18,10 @@ import httpx2
 from shepherd.cli.command.replies import error_message
 from shepherd.cli.command.serve import url
 from shepherd.cli.text import clean
-from shepherd.core import BackendError, BadReply, EngineDown, NotAllowed, ShepherdError, TimedOut, Unreachable
-from shepherd.models.pull.network import limit
+from shepherd.core import BackendError, BadReply, EngineDown, NotAllowed, Refused, ShepherdError, TimedOut, Unreachable
+from shepherd.models.pull.network import distrust, limit
 from shepherd.server.http.caller import is_loopback
+from shepherd.server.http.tls import trusting
 
 if TYPE_CHECKING:
     from shepherd.config import Config
@@ -33,6 +35,9 @@ class Address:
     url: str
     """Without `/v1` and without a slash at its end."""
     key: str | None = None
+    certificate: str | None = None
+    """The file of the server's own certificate, where it is known: no other one is trusted then. None = those of the
+    system, or of SSL_CERT_FILE."""
 
 
 def find_address(config: Config, given: str | None, keys: tuple[str, ...], *, is_running: bool = False) -> Address:
@@ -47,7 +52,9 @@ def find_address(config: Config, given: str | None, keys: tuple[str, ...], *, is
         return Address(_checked(given), next(iter(keys), None))
     if is_running and config.server.port == 0:
         raise click.UsageError("The configured port is 0, which means any free port. Name the server with --url.")
-    return Address(url(_from_here(config.server.host.strip("[]")), config.server.port), own_key(config))
+    server = config.server
+    here = url(_from_here(server.host.strip("[]")), server.port, is_tls=server.tls_cert is not None)
+    return Address(here, own_key(config), server.tls_cert)
 
 
 def own_key(config: Config) -> str | None:
@@ -59,29 +66,46 @@ def own_key(config: Config) -> str | None:
 def local(address: str) -> str:
     """The address for this machine of a server that reports `address`."""
     found = httpx2.URL(address)
-    return url(_from_here(found.host.strip("[]")), found.port or 80)
+    is_tls = found.scheme == "https"
+    return url(_from_here(found.host.strip("[]")), found.port or (443 if is_tls else 80), is_tls=is_tls)
 
 
 def connect(address: Address, timeout_s: float = 10.0) -> httpx2.Client:
     """A client of the server, whose answers have at most `MOST_BYTES`. A proxy of the environment cannot reach a server
-    on this machine."""
+    on this machine. Raises: `ConfigError` when its certificate cannot be read."""
     key = address.key
     headers = {b"accept-encoding": b"identity"}
     headers |= {b"authorization": b"Bearer " + key.encode("utf-8", "surrogateescape")} if key else {}
     host = httpx2.URL(address.url).host.strip("[]")
     hooks: dict[str, list[Callable[..., Any]]] = {"response": [partial(limit, most_bytes=MOST_BYTES)]}
     return httpx2.Client(
-        base_url=address.url, headers=headers, timeout=timeout_s, trust_env=not is_loopback(host), event_hooks=hooks
-    )
+        base_url=address.url, headers=headers, timeout=timeout_s, trust_env=not is_loopback(host), event_hooks=hooks,
+        verify=trusting(address.certificate) if address.certificate else system_trust(address.url),
+    )  # fmt: skip
+
+
+def system_trust(url: str) -> ssl.SSLContext | bool:
+    """For a client's `verify`: the certificates of the system, or of SSL_CERT_FILE, which a client without the proxies
+    of the environment would not read."""
+    return httpx2.create_ssl_context() if url.startswith("https:") else True
 
 
 def transport_error(error: httpx2.TransportError, url: str, timeout_s: float) -> ShepherdError:
     """The error for a request that got no answer."""
     if isinstance(error, httpx2.TimeoutException):
         return TimedOut(f"{url} has not answered for {timeout_s:g} s", backend=url)
-    if isinstance(error, httpx2.ConnectError):
+    if (reason := distrust(error)) is not None:
+        return Refused(
+            f"{url} shows a certificate that is not trusted ({reason}); name that of its signer in SSL_CERT_FILE",
+            backend=url,
+            status=502,
+        )
+    why = clean(str(error)) or type(error).__name__
+    if isinstance(error, httpx2.ConnectError) and "SSL" not in why:
         return no_server(url)
-    return Unreachable(f"the request to {url} failed: {clean(str(error)) or type(error).__name__}", backend=url)
+    is_https = url.startswith("https:")
+    hint = f"a server {'without' if is_https else 'with'} a certificate is reached at http{'' if is_https else 's'}://"
+    return Unreachable(f"the request to {url} failed: {why}; {hint}", backend=url)
 
 
 def no_server(url: str) -> Unreachable:

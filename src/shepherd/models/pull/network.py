@@ -183,7 +183,7 @@ def reaching(url: str) -> Iterator[None]:
             raise Refused(_PROXY_LOGIN.format(host), backend=host, status=502) from error
         raise Unreachable(f"the proxy on the way to {host} answers {error}", backend=host) from error
     except httpx2.TransportError as error:
-        if (reason := _distrust(error)) is not None:
+        if (reason := distrust(error)) is not None:
             raise Refused(
                 f"{host} shows a certificate that is not trusted ({reason}); if a proxy of your network signs for it, "
                 "name the proxy's certificate as ca_file in [network], or in SSL_CERT_FILE",
@@ -197,7 +197,7 @@ def reaching(url: str) -> Iterator[None]:
         ) from error
 
 
-def _distrust(error: BaseException | None) -> str | None:
+def distrust(error: BaseException | None) -> str | None:
     """Why a certificate was refused, if one was."""
     while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
         error = error.__cause__ or error.__context__

@@ -28,7 +28,7 @@ from shepherd.core import Assembler, Event, Evicted, Request, Started
 from shepherd.server.endpoints.handler import BURST_BYTES, RequestContext, backend_headers, log_failure, within
 from shepherd.server.endpoints.ollama import stream_load
 from shepherd.server.http.admission import admit_choices
-from shepherd.server.http.body import ClientGone, RawHeaders, json_bytes
+from shepherd.server.http.body import UNBUFFERED, ClientGone, RawHeaders, json_bytes
 from shepherd.server.http.caller import caller_of, with_caller
 from shepherd.server.http.choices import merge_choices
 from shepherd.server.http.send_buffer import ClientTooSlow, SendBuffer
@@ -156,7 +156,7 @@ class _Answer:
                 tasks.create_task(self._pump(events, buffer))
                 fragment = await buffer.take(limits.ping_s)
                 if self._refusal is None:
-                    headers = [(b"content-type", encoder.media_type.encode()), *_STREAM_HEADERS, *_headers(record)]
+                    headers = [(b"content-type", encoder.media_type.encode()), *UNBUFFERED, *_headers(record)]
                     record.status = 200
                     head = {"type": "http.response.start", "status": 200, "headers": headers}
                     await within(limits.stall_s, self._context.send(head))
@@ -256,9 +256,3 @@ def _listed(paths: Sequence[str]) -> bytes:
             return listed + b"%sand %d more" % (b", " if listed else b"", len(paths) - n)
         listed += (b", " if listed else b"") + more
     return listed
-
-
-_STREAM_HEADERS: RawHeaders = [
-    (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),  # nginx collects events otherwise
-]

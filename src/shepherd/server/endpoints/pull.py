@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, assert_never
 from shepherd.core import EngineDown, UnknownModel
 from shepherd.server.endpoints.handler import RequestContext, log_failure, within
 from shepherd.server.endpoints.ollama import find_card, named_in
-from shepherd.server.http.body import json_bytes
+from shepherd.server.http.body import UNBUFFERED, json_bytes
 from shepherd.server.http.send_buffer import ClientTooSlow, SendBuffer
 from shepherd.wire.base import Fields, Json, decode_json
 from shepherd.wire.ollama.fields import encode_error
@@ -73,7 +73,7 @@ async def _send_stream(context: RequestContext, name: str) -> None:
         if fragment is None:  # it failed at once
             await pulling
         context.record.status = 200
-        headers = [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-cache")]
+        headers = [(b"content-type", b"application/x-ndjson"), *UNBUFFERED]
         head = {"type": "http.response.start", "status": 200, "headers": headers}
         await within(limits.stall_s, context.send(head))
         while fragment is not None:

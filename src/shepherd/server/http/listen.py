@@ -17,6 +17,7 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -30,6 +31,7 @@ from starlette.types import Message, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from shepherd.core import ConfigError
+from shepherd.process.notify import notify
 from shepherd.server.http.body import LINGER_S as UNREAD_S
 from shepherd.server.http.caller import is_loopback, names_in
 
@@ -62,13 +64,19 @@ def stops() -> list[int]:
 
 
 async def serve(
-    app: Starlette, *, host: str, port: int, on_ready: Callable[[int], None] | None = None, grace_s: float = GRACE_S
+    app: Starlette,
+    *,
+    host: str,
+    port: int,
+    on_ready: Callable[[int], None] | None = None,
+    grace_s: float = GRACE_S,
+    tls: ssl.SSLContext | None = None,
 ) -> None:
     """Serve `app` until one of the signals `stops`, or until this task is cancelled.
 
     After a signal, running answers have `grace_s` to end by themselves; then, after a second signal and when this task
     is cancelled they end with an error. `on_ready` is called with the bound port once connections are accepted. `port`
-    0 takes a free one.
+    0 takes a free one. `tls`: the context of its certificate (`tls.Certificate`); None = connections are not encrypted.
 
     Raises: `ConfigError` when the address cannot be used, or when other machines can reach it without a key.
     """
@@ -80,7 +88,7 @@ async def serve(
         )
     sockets = bind(host, port)
     try:
-        server = _Server(app, sockets[0].getsockname()[1], on_ready, grace_s)
+        server = _Server(app, sockets[0].getsockname()[1], on_ready, grace_s, tls)
         try:
             await server.serve(sockets)
         except asyncio.CancelledError:
@@ -176,11 +184,14 @@ class Connection(HttpToolsProtocol):
     """Of the request that is being read: its head, and its chunks less `FRAME_RATIO` times the body in them."""
     _probe_timer: asyncio.TimerHandle | None = None
     _is_refused = False
+    _is_plain = True
+    """TLS has no half-close, and its bytes are not those of the socket."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]  # TCP has no other
         opened = transport.get_extra_info("socket")
-        if opened is not None and sys.platform != "win32":  # there a socket is no file
+        self._is_plain = transport.get_extra_info("sslcontext") is None
+        if self._is_plain and opened is not None and sys.platform != "win32":  # there a socket is no file
             self.transport = _UnlockedTransport(self.transport, opened.fileno())  # type: ignore[assignment]  # as below
         # uvicorn's own timer, which it sets only after an answer.
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
@@ -225,7 +236,7 @@ class Connection(HttpToolsProtocol):
 
         A client that has gone looks the same as one that only ends its own side, until it is sent something.
         """
-        if not self._is_answering or self.cycle.more_body:
+        if not self._is_plain or not self._is_answering or self.cycle.more_body:
             return False
         self.cycle.keep_alive = False
         self._probe(0)
@@ -385,7 +396,14 @@ class _BegunAnswer:
 class _Server(uvicorn.Server):
     """uvicorn's server, with a start and a stop of its own."""
 
-    def __init__(self, app: Starlette, port: int, on_ready: Callable[[int], None] | None, grace_s: float) -> None:
+    def __init__(
+        self,
+        app: Starlette,
+        port: int,
+        on_ready: Callable[[int], None] | None,
+        grace_s: float,
+        tls: ssl.SSLContext | None,
+    ) -> None:
         config = uvicorn.Config(
             app,
             http=Connection,
@@ -397,6 +415,8 @@ class _Server(uvicorn.Server):
             timeout_keep_alive=IDLE_S,
             timeout_graceful_shutdown=LINGER_S,
         )
+        config.load()
+        config.ssl = tls
         super().__init__(config)
         self._active = app.state.server.active
         self._port = port
@@ -405,12 +425,14 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        notify("READY=1")
         if self._on_ready is not None:
             self._on_ready(self._port)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         active = self._active
         active.stopping = True
+        notify("STOPPING=1")
         if self.should_exit:  # by a signal; a cancelled task does not wait
             until_s = time.monotonic() + self._grace_s
             while active.tasks and not self.force_exit and time.monotonic() < until_s:  # noqa: ASYNC110 - as uvicorn:
