@@ -58,10 +58,13 @@ class Repl:
         return completion.suggestions(self._chat, commands.COMMANDS, before)
 
     def _stop(self) -> None:
-        """Ctrl-C: once per answer. A second one must not interrupt the cleanup, nor end the program."""
+        """Ctrl-C or Escape: once per answer. A second one must not interrupt the cleanup, nor end the program. Lines
+        that wait are not sent, and not lost."""
         if self._busy is not None:
             self._busy.cancel()
             self._busy = None
+            if (reader := self._chat.reader).has_editor:
+                reader.draft.take_back()
 
     async def _take(self, line: str) -> None:
         if not line.strip():
@@ -69,8 +72,10 @@ class Repl:
         is_command = commands.is_command(line)
         work = commands.run(self._chat, line) if is_command else self._send(line.strip())
         self._busy = task = asyncio.create_task(work)
+        reader = self._chat.reader
         try:
-            await task
+            with reader.ahead(self._chat.view.screen, self._stop) if reader.has_editor else nullcontext():
+                await task
         except asyncio.CancelledError:
             if (current := asyncio.current_task()) is not None and current.cancelling():
                 raise  # the program ends, not only the answer
