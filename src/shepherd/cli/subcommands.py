@@ -80,6 +80,7 @@ CHAT_PARAMS = (
     _json("Print one event per line, for programs."),
     _flag("--continue", "go_on", help="Continue the newest saved conversation."),
     _text("--resume", metavar="NAME", help="Continue this saved conversation; /load lists them."),
+    click.Option(["--mode"], type=click.Choice(["ask", "edits", "plan"]), help="What runs without a question."),
 )
 
 _GENERAL = (

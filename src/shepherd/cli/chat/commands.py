@@ -13,12 +13,13 @@ from collections.abc import Iterable
 
 from shepherd.agent.with_memory import entry_of
 from shepherd.cli import render
-from shepherd.cli.chat import completion, memory_commands, saved_commands, stats, tool_commands, transcript
+from shepherd.cli.chat import completion, memory_commands, modes, saved_commands, stats, tool_commands, transcript
 from shepherd.cli.chat.state import Chat, Command
 from shepherd.cli.loading import progress_shown
 from shepherd.cli.terminal.answer import eviction_line
 from shepherd.cli.text import excerpt, spending_text
 from shepherd.core import InvalidRequest
+from shepherd.tools.permission import MODES
 
 _WORD = re.compile(r"/[a-z?]+")
 
@@ -63,7 +64,8 @@ async def _help(chat: Chat, argument: str) -> None:
     chat.say()
     chat.note("/help NAME shows more. @path in a message attaches a file. Tab completes commands, names and paths.")
     chat.note("Enter sends. Alt+Enter, a backslash at the end, or an open ``` fence starts a new line.")
-    chat.note("Ctrl-C stops an answer, Ctrl-D leaves.")
+    chat.note("Shift+Tab changes the mode. A line typed during an answer waits; Up takes it back.")
+    chat.note("Esc or Ctrl-C stops an answer, Ctrl-D leaves.")
 
 
 async def _clear(chat: Chat, argument: str) -> None:
@@ -100,16 +102,17 @@ async def _edit(chat: Chat, argument: str) -> None:
         return
     text = argument
     if not text:
-        if not chat.reader.has_editor:
+        if chat.editor is None:
             raise InvalidRequest("there is no terminal to edit in; write /edit TEXT", field="text")
         from shepherd.cli.terminal import external_editor
 
-        text = (await external_editor.edited(before)).strip()
+        with chat.editor.aside():
+            text = (await external_editor.edited(before, chat.note)).strip()
     if not text or text == before.strip():
         chat.note("Nothing has changed.")
         return
     chat.note(f"Instead: {excerpt(text)}")
-    await chat.play(chat.session.edit(await chat.read_parts(text)))
+    await chat.play(chat.session.edit(chat.asked(await chat.read_parts(text), instead=True)))
 
 
 async def _system(chat: Chat, argument: str) -> None:
@@ -295,6 +298,13 @@ COMMANDS: dict[str, Command] = {
         lambda chat, words, last: (
             [] if words else [*_model_names(chat, words, last), ("next", "the next one in the list")]
         ),
+    ),
+    "/mode": Command(
+        "Show or change what runs without a question.",
+        modes.mode,
+        "[ask|edits|plan]",
+        "\n".join(f"{name}: {what}." for name, what in MODES.items()) + "\nShift+Tab changes it, too.",
+        modes.words,
     ),
     "/tools": Command(
         "List the tools, show one, or switch it on or off.",

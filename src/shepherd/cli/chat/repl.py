@@ -15,7 +15,7 @@ import signal
 from collections.abc import Iterable
 from contextlib import nullcontext
 
-from shepherd.cli.chat import commands, completion
+from shepherd.cli.chat import commands, completion, modes, status_line
 from shepherd.cli.chat.state import Chat
 from shepherd.cli.signals import handling
 from shepherd.cli.terminal import mode
@@ -29,6 +29,7 @@ class Repl:
     def __init__(self, chat: Chat) -> None:
         self._chat = chat
         self._busy: asyncio.Task[None] | None = None
+        self._facts = status_line.Facts()
 
     async def run(self) -> int:
         """Converse; the exit status: 1 when a message of a pipe could not be answered."""
@@ -36,10 +37,15 @@ class Repl:
         chat.loop = loop = asyncio.get_running_loop()
         # Keys typed during an answer are not echoed; the next prompt gets them. The mode lasts for the whole
         # conversation: between an answer and a prompt, the terminal's own line editor would take the keys.
-        quiet = mode.reading(keys=True) if chat.reader.has_editor else nullcontext()
+        quiet = mode.reading(keys=True) if chat.editor is not None else nullcontext()
+        if chat.editor is not None:
+            chat.editor.status = lambda width: status_line.line(self._facts, modes.LABELS[chat.mode], width)
+            chat.editor.bind("s-tab", lambda: chat.set_mode(modes.following(chat.mode)))
         with handling(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(self._stop)), quiet:
             while not chat.is_over:
                 await chat.view.settled()
+                if chat.editor is not None:
+                    self._facts = await asyncio.to_thread(status_line.gather, chat)
                 try:
                     line = await chat.reader.read(self._suggest)
                 except KeyboardInterrupt:
@@ -63,8 +69,8 @@ class Repl:
         if self._busy is not None:
             self._busy.cancel()
             self._busy = None
-            if (reader := self._chat.reader).has_editor:
-                reader.draft.take_back()
+            if (editor := self._chat.editor) is not None:
+                editor.draft.take_back()
 
     async def _take(self, line: str) -> None:
         if not line.strip():
@@ -72,9 +78,9 @@ class Repl:
         is_command = commands.is_command(line)
         work = commands.run(self._chat, line) if is_command else self._send(line.strip())
         self._busy = task = asyncio.create_task(work)
-        reader = self._chat.reader
+        editor, screen = self._chat.editor, self._chat.view.screen
         try:
-            with reader.ahead(self._chat.view.screen, self._stop) if reader.has_editor else nullcontext():
+            with editor.ahead(screen, self._stop) if editor and screen else nullcontext():
                 await task
         except asyncio.CancelledError:
             if (current := asyncio.current_task()) is not None and current.cancelling():
@@ -93,7 +99,7 @@ class Repl:
         """Send `text` with the files that it names, and show the answer. Raises: as `attach.parts`."""
         chat = self._chat
         parts = await chat.read_parts(text)
-        if await chat.play(chat.session.chat((*chat.attached, *parts))):
+        if await chat.play(chat.session.chat(chat.asked((*chat.attached, *parts)))):
             chat.attached = []
             await self._propose_instructions(text)
 
@@ -108,6 +114,7 @@ class Repl:
             for found in candidates(text):
                 proposal = await asyncio.to_thread(chat.memory.propose, found.value, found.kind)
                 if proposal is not None:
-                    chat.note(f"Keep for good: “{proposal.value}”? /profile keep {proposal.id}")
+                    chat.note(f"This sounds like a wish for all conversations: “{proposal.value}”.")
+                    chat.note(f"/profile keep {proposal.id} adds it to the system prompt; else nothing changes.")
         except ShepherdError as error:
             chat.view.fail(error)

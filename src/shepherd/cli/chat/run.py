@@ -31,10 +31,17 @@ from shepherd.process.files import MOST_DOCUMENT_BYTES
 
 if TYPE_CHECKING:
     from shepherd.config import Config
+    from shepherd.tools.permission import Mode
 
 
 def run(
-    options: Mapping[str, Any], *, prompt: str | None, as_json: bool, go_on: bool, resume: str | None
+    options: Mapping[str, Any],
+    *,
+    prompt: str | None,
+    as_json: bool,
+    go_on: bool,
+    resume: str | None,
+    mode: Mode | None,
 ) -> int | None:
     """Chat, or list the tools or serve where the options or the configuration say so; the exit status. Raises:
     `ShepherdError` when the model cannot be loaded or the one prompt cannot be answered."""
@@ -61,8 +68,8 @@ def run(
     one_shot = prompt is not None or as_json or (piped and not bare)
     if one_shot:
         typed, given = _prompt(prompt, piped=piped)
-        return signals.run(_answer_once(config, typed, given, as_json=as_json, resume=resume))
-    return signals.run(_converse(config, resume))
+        return signals.run(_answer_once(config, typed, given, as_json=as_json, resume=resume, mode=mode))
+    return signals.run(_converse(config, resume, mode or "ask"))
 
 
 def _prompt(prompt: str | None, *, piped: bool) -> tuple[str, Text | Image | Audio]:
@@ -83,7 +90,13 @@ def _prompt(prompt: str | None, *, piped: bool) -> tuple[str, Text | Image | Aud
 
 
 async def _answer_once(
-    config: Config, typed: str, given: Text | Image | Audio, *, as_json: bool, resume: str | None
+    config: Config,
+    typed: str,
+    given: Text | Image | Audio,
+    *,
+    as_json: bool,
+    resume: str | None,
+    mode: Mode | None,
 ) -> int:
     from shepherd.app.app import App
     from shepherd.memory.users import LOCAL
@@ -102,6 +115,12 @@ async def _answer_once(
         session = app.conversations.session(user=LOCAL, recall=recall, tools=not is_new)
         if found is not None:
             session.restore(found[1])
+        notices: tuple[Text, ...] = ()
+        if mode is not None:
+            from shepherd.cli.chat import modes
+
+            modes.apply(mode, session)
+            notices = modes.notices(mode, session.messages)
         missing: list[str] = []
         *files, words = await asyncio.to_thread(
             attach.parts, typed, app, session.n_ctx, lambda line, part: missing.append(line) if part is None else None
@@ -115,7 +134,7 @@ async def _answer_once(
         whole = Text("\n\n".join(each for each in (words.text, text) if each.strip()))
         try:
             with closing(view.answer()) as answer:
-                async with aclosing(session.chat((*files, whole))) as events:
+                async with aclosing(session.chat((*notices, *files, whole))) as events:
                     async for event in events:
                         if instead := fallback_line(event):
                             render.show_note(instead)
@@ -133,7 +152,7 @@ async def _answer_once(
     return 0
 
 
-async def _converse(config: Config, resume: str | None) -> int:
+async def _converse(config: Config, resume: str | None, mode: Mode) -> int:
     import shepherd
     from shepherd.app.app import App
     from shepherd.cli.chat import repl, state
@@ -164,6 +183,7 @@ async def _converse(config: Config, resume: str | None) -> int:
 
             reader = PipeReader()
         chat = state.Chat(app, session, view, reader, max_rounds=config.tools.max_rounds)
+        chat.set_mode(mode)
         if found is not None:
             saved_commands.restore(chat, *found)
         elif is_first:
