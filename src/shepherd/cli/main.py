@@ -224,8 +224,10 @@ def _start(ctx: click.Context, /, **_values: Any) -> None:
     elif ctx.invoked_subcommand != "chat":
         if ctx.params["prompt"] is not None or ctx.params["as_json"]:
             ctx.fail("-p and --json belong to the chat; write them after the command's name if it has them.")
-        if ctx.params["go_on"] or ctx.params["resume"] is not None or ctx.params["mode"]:
-            ctx.fail("--continue, --resume and --mode belong to the chat.")
+        if ctx.params["go_on"] or ctx.params["resume"] is not None:
+            ctx.fail("--continue and --resume belong to the chat.")
+        if ctx.params["mode"] is not None:
+            ctx.fail("--mode belongs to the chat.")
 
 
 def _program() -> Program:

@@ -36,7 +36,8 @@ set -g default-terminal screen-256color
 set -sg escape-time 0
 """
 
-AT_THE_PROMPT = r"(?m)^>\s*\Z"
+AT_THE_PROMPT = r"(?m)^> *\n\S.* · .*\s*\Z"
+"""An empty line, and the status line below it."""
 
 
 class Pane:

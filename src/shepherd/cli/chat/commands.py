@@ -274,6 +274,13 @@ COMMANDS: dict[str, Command] = {
     "/load": Command(
         "List the saved conversations, or continue one.", saved_commands.load, "[NAME]", complete=saved_commands.names
     ),
+    "/resume": Command(
+        "Choose a saved conversation from a list, and continue it.",
+        saved_commands.choose,
+        "[NAME]",
+        "Arrows move, typing filters by title, first words, folder and date, Enter opens, Esc leaves.",
+        saved_commands.names,
+    ),
     "/export": Command(
         "Write the conversation into a file.",
         _export,

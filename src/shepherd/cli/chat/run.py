@@ -52,9 +52,11 @@ def run(
         return None
     if go_on and resume is not None:
         click.get_current_context().fail("--continue and --resume name two conversations; give one.")
-    if resume is not None and not resume.strip():
+    piped = not sys.stdin.isatty()
+    one_shot = prompt is not None or as_json or (piped and not options.get("bare"))
+    picks = resume == ""
+    if resume is not None and not resume.strip() and (one_shot or not picks):
         click.get_current_context().fail("--resume needs the name of a conversation; --continue takes the newest.")
-    resume = saved_commands.NEWEST if go_on else resume
     config, bare = configure.load_config(options), bool(options.get("bare"))
     asked_to_chat = prompt is not None or as_json or resume is not None or not bare
     if options.get("server") or (config.serve and not asked_to_chat):
@@ -63,13 +65,32 @@ def run(
         logs.set_up({**options, "server": True, "log_json": config.server.log_json})
         serve.serve(config)
         return None
+    if picks:
+        resume = _pick(config)
+        if resume is None:
+            return None
+    resume = saved_commands.NEWEST if go_on else resume
     pull.offer(config)
-    piped = not sys.stdin.isatty()
-    one_shot = prompt is not None or as_json or (piped and not bare)
     if one_shot:
         typed, given = _prompt(prompt, piped=piped)
         return signals.run(_answer_once(config, typed, given, as_json=as_json, resume=resume, mode=mode))
     return signals.run(_converse(config, resume, mode or "ask"))
+
+
+def _pick(config: Config) -> str | None:
+    """The conversation that a person chooses; where there is no terminal, a list of all. None = the program ends."""
+    from shepherd.app.app import App
+
+    listed = saved_commands.given(App(config).tools.saves()).list()
+    if not listed or not _on_terminal():
+        saved_commands.show(PipeView(), listed)
+        return None
+    return signals.run(saved_commands.pick(listed))
+
+
+def _on_terminal() -> bool:
+    """Whether a person at a terminal can be shown what changes."""
+    return sys.stdin.isatty() and render.is_terminal(sys.stdout) and render.is_terminal(sys.stdin)
 
 
 def _prompt(prompt: str | None, *, piped: bool) -> tuple[str, Text | Image | Audio]:
@@ -158,7 +179,7 @@ async def _converse(config: Config, resume: str | None, mode: Mode) -> int:
     from shepherd.cli.chat import repl, state
     from shepherd.memory.users import LOCAL
 
-    on_terminal = sys.stdin.isatty() and render.is_terminal(sys.stdout) and render.is_terminal(sys.stdin)
+    on_terminal = _on_terminal()
     view: View = TerminalView(show_thinking=config.show_thinking) if on_terminal else PipeView()
     app, person = App(config), view.person()
     try:

@@ -13,7 +13,7 @@ import itertools
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from shepherd.cli import logs, render
@@ -138,7 +138,8 @@ class Chat:
         if self.saves is None or not self.session.messages:
             return
         try:
-            self.name = await asyncio.to_thread(self.saves.save, self.session.to_saved(), self.name)
+            saved = replace(self.session.to_saved(), folder=str(attach.here()))
+            self.name = await asyncio.to_thread(self.saves.save, saved, self.name)
         except (ShepherdError, OSError) as error:
             if not self._cannot_save:
                 self.say(f"This conversation cannot be saved: {error}", "yellow")

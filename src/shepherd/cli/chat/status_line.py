@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shepherd.cli.chat import attach
 from shepherd.cli.text import bar, clean, cut, n_columns
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def gather(chat: Chat) -> Facts:
     from shepherd.core.status import money_text
 
     active = chat.app.conversations.active
-    here = _here()
+    here = attach.here()
     spent = sum(each.total.money for each in chat.app.totals().spending.values())
     return Facts(
         active.model,
@@ -102,10 +103,3 @@ def _head(file: Path) -> str:
             return opened.read(_HEAD_BYTES).decode("utf-8", "replace").strip()
     except (OSError, ValueError):
         return ""
-
-
-def _here() -> Path:
-    try:
-        return Path.cwd()
-    except OSError:  # it has been deleted
-        return Path(os.sep)
