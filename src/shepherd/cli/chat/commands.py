@@ -63,6 +63,7 @@ async def _help(chat: Chat, argument: str) -> None:
         chat.view.draw([(f"{f'{name} {command.argument}':<{width}}", "cyan"), (f"  {command.help}", "")])
     chat.say()
     chat.note("/help NAME shows more. @path in a message attaches a file. Tab completes commands, names and paths.")
+    chat.note("!COMMAND runs a command in your shell; the model gets its output with your next message.")
     chat.note("Enter sends. Alt+Enter, a backslash at the end, or an open ``` fence starts a new line.")
     chat.note("Shift+Tab changes the mode. A line typed during an answer waits; Up takes it back.")
     chat.note("Esc or Ctrl-C stops an answer, Ctrl-D leaves.")

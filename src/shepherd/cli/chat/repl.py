@@ -1,10 +1,11 @@
 """The conversation in the terminal: reads a line, runs it, and again.
 
     Reader ─▶ line ─▶ /command ─────────────▶ commands ─▶ Chat
+                   ├▶ !command ─────────────▶ shell_command ─▶ Chat.attached
                    └▶ message, its files ─▶ Session.chat ─▶ Chat.play ─▶ View, saved
 
-A person and a pipe take the same path between two lines. Ctrl-C stops the answer, the tool or the command that runs,
-never the program. Not here: the /commands (`commands.py`), what they work on (`state.py`), how answers look
+A person and a pipe take the same path between two lines. Ctrl-C or Escape stops the answer, the tool or the command
+that runs, never the program. Not here: the /commands (`commands.py`), what they work on (`state.py`), how answers look
 (`cli/terminal`), and what a conversation is (`agent/session.py`).
 """
 
@@ -12,10 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from contextlib import nullcontext
+from typing import Any
 
-from shepherd.cli.chat import commands, completion, modes, status_line
+from shepherd.cli.chat import commands, completion, modes, shell_command, status_line
 from shepherd.cli.chat.state import Chat
 from shepherd.cli.signals import handling
 from shepherd.cli.terminal import mode
@@ -75,8 +77,7 @@ class Repl:
     async def _take(self, line: str) -> None:
         if not line.strip():
             return
-        is_command = commands.is_command(line)
-        work = commands.run(self._chat, line) if is_command else self._send(line.strip())
+        is_command, work = self._work(line)
         self._busy = task = asyncio.create_task(work)
         editor, screen = self._chat.editor, self._chat.view.screen
         try:
@@ -94,6 +95,14 @@ class Repl:
                 self._chat.view.fail(error)
         finally:
             self._busy = None
+
+    def _work(self, line: str) -> tuple[bool, Coroutine[Any, Any, None]]:
+        """What a line does, and whether it is a command."""
+        if commands.is_command(line):
+            return True, commands.run(self._chat, line)
+        if shell_command.is_one(line):
+            return self._chat.reader.is_person, shell_command.run(self._chat, line)
+        return False, self._send(line.strip())
 
     async def _send(self, text: str) -> None:
         """Send `text` with the files that it names, and show the answer. Raises: as `attach.parts`."""
