@@ -85,7 +85,7 @@ async def pick(listed: Sequence[SavedListing]) -> str | None:
     rows = []
     for each in listed:
         folder = shortened(Path(each.folder)) if each.folder else ""
-        note = "  ".join(filter(None, (age(each.changed, now), _length(each), folder)))
+        note = " · ".join(filter(None, (age(each.changed, now), folder, _length(each))))
         words = f"{each.first} {each.folder} {each.changed:%Y-%m-%d}"
         rows.append(picker.Row(each.name, each.error or each.title or each.name, note, words, each.last))
     return await picker.pick("Continue which conversation?", rows)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shepherd.cli.chat import attach
-from shepherd.cli.text import bar, clean, cut, n_columns
+from shepherd.cli.text import bar, cut, n_columns, one_line
 
 if TYPE_CHECKING:
     from shepherd.cli.chat.state import Chat
@@ -72,10 +72,10 @@ def line(facts: Facts, mode: str, width: int) -> str:
         (cut(model, 12), mode, cut(last, 12), size, cost),
         (cut(model, 12), mode, size),
     ):
-        text = clean(" · ".join(filter(None, parts)))
+        text = one_line(" · ".join(filter(None, parts)))
         if n_columns(text) <= width:
             return text
-    return cut(clean(mode), width)
+    return cut(mode, width)
 
 
 def shortened(folder: Path) -> str:
