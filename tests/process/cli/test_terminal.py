@@ -171,7 +171,7 @@ def test_sigterm_at_the_prompt_leaves_the_terminal_in_order(start: Start) -> Non
 
 def test_what_is_typed_during_an_answer_goes_to_the_next_prompt(home: Home, start: Start) -> None:
     home.never_ending()
-    person = start("--max-tokens", "4000", "-c", "8k")
+    person = start("--max-tokens", "1500")
     person.waits_for("> ")
     person.types("Hello\r")
     person.waits_for("How can I help")

@@ -124,6 +124,15 @@ async def _system(chat: Chat, argument: str) -> None:
     chat.say(f"System prompt: {current}" if current else "There is no system prompt.")
 
 
+async def _mode(chat: Chat, argument: str) -> None:
+    if argument:
+        chat.set_mode(modes.read(argument))
+    chat.say(f"Mode: {modes.LABELS[chat.mode]}. It {MODES[chat.mode]}.")
+    if not argument:
+        others = " and ".join(f"/mode {name}" for name in MODES if name != chat.mode)
+        chat.note(f"{others} change it, and Shift+Tab.")
+
+
 async def _model(chat: Chat, argument: str) -> None:
     if argument:
         await _switch(chat, argument)
@@ -309,10 +318,10 @@ COMMANDS: dict[str, Command] = {
     ),
     "/mode": Command(
         "Show or change what runs without a question.",
-        modes.mode,
+        _mode,
         "[ask|edits|plan]",
         "\n".join(f"{name}: {what}." for name, what in MODES.items()) + "\nShift+Tab changes it, too.",
-        modes.words,
+        lambda chat, words, last: [] if words else MODES.items(),
     ),
     "/tools": Command(
         "List the tools, show one, or switch it on or off.",

@@ -1,4 +1,4 @@
-"""The modes of a chat: ask, accept edits, plan. Shift+Tab, /mode and --mode change it.
+"""The modes of a chat: ask, accept edits, plan. Shift+Tab, /mode and --mode change them.
 
 What a mode lets run is in `tools/permission.py`. The model reads of plan mode in a notice at the head of the next
 message, and of its end in another one: nothing before them changes, so no prompt is computed again.
@@ -6,7 +6,7 @@ message, and of its end in another one: nothing before them changes, so no promp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from shepherd.core import InvalidRequest, Message, Text
@@ -15,7 +15,6 @@ from shepherd.tools.toolbox import ConversationToolbox
 
 if TYPE_CHECKING:
     from shepherd.agent.session import Session
-    from shepherd.cli.chat.state import Chat
 
 LABELS: Mapping[Mode, str] = {"ask": "ask", "edits": "accept edits", "plan": "plan"}
 PLAN_BEGINS = (
@@ -45,15 +44,6 @@ def following(mode: Mode) -> Mode:
     return order[(order.index(mode) + 1) % len(order)]
 
 
-async def mode(chat: Chat, argument: str) -> None:
-    if argument:
-        chat.set_mode(read(argument))
-    chat.say(f"Mode: {LABELS[chat.mode]}. It {MODES[chat.mode]}.")
-    if not argument:
-        others = (f"/mode {name}" for name in MODES if name != chat.mode)
-        chat.note(f"{' and '.join(others)} change it, and Shift+Tab.")
-
-
 def read(word: str) -> Mode:
     """Raises: `InvalidRequest`."""
     small = " ".join(word.casefold().split())
@@ -61,7 +51,3 @@ def read(word: str) -> Mode:
     if found is None:
         raise InvalidRequest(f"there is no mode {word!r}; the modes are {', '.join(MODES)}", field="mode")
     return found
-
-
-def words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
-    return [] if words else MODES.items()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import cast
 
 import pytest
 from hypothesis import given
@@ -55,11 +54,9 @@ def test_what_is_pasted_is_one_piece_and_sends_nothing() -> None:
 
 
 def test_ctrl_d_leaves_behind_the_lines_that_wait_and_not_with_an_open_one() -> None:
-    draft = typed(*"/stats", "c-m", "c-d")
-    assert draft.is_over
-    draft.press("up", "")
-    assert not draft.is_over
-    assert draft.waiting == ["/stats"]
+    assert typed(*"/stats", "c-m", "c-d").is_over
+    taken_back = typed(*"/stats", "c-m", "c-d", "up")
+    assert (taken_back.is_over, taken_back.waiting) == (False, ["/stats"])
     assert not typed(*"half", "c-d").is_over
 
 
@@ -85,12 +82,18 @@ def test_a_backslash_or_an_open_fence_goes_on(text: str, expected: bool) -> None
 # -- the keyboard -----------------------------------------------------------------------------------------------------
 
 
+class PastingTerminal(Terminal):
+    """It knows the codes for marked pastes, too."""
+
+    def write(self, text: str) -> int:
+        return super().write(text.replace("\x1b[?2004h", "").replace("\x1b[?2004l", ""))
+
+
 class Desk:
     def __init__(self, keyboard: PipeInput) -> None:
         self.keyboard = keyboard
-        self.terminal = Terminal(40, 12)
-        file = cast("Terminal", self.terminal)
-        console = Console(file=file, force_terminal=True, width=40, height=12)  # type: ignore[arg-type]  # as a file
+        self.terminal = PastingTerminal(40, 12)
+        console = Console(file=self.terminal, force_terminal=True, width=40, height=12)  # type: ignore[arg-type]  # as a file
         self.screen = Screen(console)
         self.draft = Draft()
         self.stopped, self.marked = asyncio.Event(), asyncio.Event()
@@ -108,13 +111,7 @@ class Desk:
 @asynccontextmanager
 async def desk() -> AsyncIterator[Desk]:
     with create_pipe_input() as keyboard, create_app_session(input=keyboard, output=DummyOutput()):
-        made = Desk(keyboard)
-        made.terminal.write = _without_pastes(made.terminal.write)  # type: ignore[method-assign]  # a code it does not know
-        yield made
-
-
-def _without_pastes(write: Callable[[str], int]) -> Callable[[str], int]:
-    return lambda text: write(text.replace("\x1b[?2004h", "").replace("\x1b[?2004l", ""))
+        yield Desk(keyboard)
 
 
 async def test_the_foot_shows_what_waits_below_the_answer_and_goes_with_it() -> None:
