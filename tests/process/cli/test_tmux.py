@@ -466,6 +466,18 @@ def test_the_last_question_is_changed_in_the_users_editor(home: Home, opened: Op
     assert "Eve" not in (home.folder / "talk.md").read_text()
 
 
+def test_an_editor_that_was_not_chosen_comes_with_the_keys_that_leave_it(home: Home, opened: Opened) -> None:
+    tools = home.folder / "tools"
+    tools.mkdir()
+    editor = tools / "vi"
+    editor.write_text('#!/bin/sh\nprintf "%s\\n" "Hello again." > "$1"\n')
+    editor.chmod(0o700)
+    with opened("--temperature", "0", "--notools", EDITOR="", VISUAL="", PATH=str(tools)) as pane:
+        pane.enters("Hello", "/4096")
+        screen = pane.enters("/edit", "Instead: Hello again.")
+        assert "vi opens the question: Esc and :wq save and leave, Esc and :q! leave without a change." in screen
+
+
 def saved(home: Home, *texts: str) -> None:
     """Conversations that begin with these texts, the newest first."""
     folder = home.folder / ".local" / "share" / "shepherd" / "conversations"

@@ -123,7 +123,7 @@ class Repl:
             for found in candidates(text):
                 proposal = await asyncio.to_thread(chat.memory.propose, found.value, found.kind)
                 if proposal is not None:
-                    chat.note(f"This sounds like a wish for all conversations: “{proposal.value}”.")
-                    chat.note(f"/profile keep {proposal.id} adds it to the system prompt; else nothing changes.")
+                    chat.note(f"Keep “{proposal.value}” for all conversations?")
+                    chat.note(f"/profile keep {proposal.id} adds it to their system prompt; without it nothing changes.")
         except ShepherdError as error:
             chat.view.fail(error)
