@@ -223,6 +223,8 @@ async def _evict(chat: Chat, argument: str) -> None:
     evicted = await chat.session.evict(int(argument or 1))
     if evicted.tokens or evicted.messages:
         chat.note(eviction_line(evicted))
+        if chat.turns:
+            chat.turns[-1].feed(evicted)
         await chat.save()
     else:
         chat.note("Nothing can leave the context: the system prompt and the last exchange stay.")

@@ -17,6 +17,7 @@ from collections.abc import Coroutine, Iterable
 from contextlib import nullcontext
 from typing import Any
 
+from shepherd.cli import logs
 from shepherd.cli.chat import commands, completion, modes, shell_command, status_line
 from shepherd.cli.chat.state import Chat
 from shepherd.cli.signals import handling
@@ -68,11 +69,11 @@ class Repl:
     def _stop(self) -> None:
         """Ctrl-C or Escape: once per answer. A second one must not interrupt the cleanup, nor end the program. Lines
         that wait are not sent, and not lost."""
+        if (editor := self._chat.editor) is not None:
+            editor.draft.take_back()
         if self._busy is not None:
             self._busy.cancel()
             self._busy = None
-            if (editor := self._chat.editor) is not None:
-                editor.draft.take_back()
 
     async def _take(self, line: str) -> None:
         if not line.strip():
@@ -81,7 +82,7 @@ class Repl:
         self._busy = task = asyncio.create_task(work)
         editor, screen = self._chat.editor, self._chat.view.screen
         try:
-            with editor.ahead(screen, self._stop) if editor and screen else nullcontext():
+            with logs.above(screen), editor.ahead(screen, self._stop) if editor and screen else nullcontext():
                 await task
         except asyncio.CancelledError:
             if (current := asyncio.current_task()) is not None and current.cancelling():
@@ -124,6 +125,8 @@ class Repl:
                 proposal = await asyncio.to_thread(chat.memory.propose, found.value, found.kind)
                 if proposal is not None:
                     chat.note(f"Keep “{proposal.value}” for all conversations?")
-                    chat.note(f"/profile keep {proposal.id} adds it to their system prompt; without it nothing changes.")
+                    chat.note(
+                        f"/profile keep {proposal.id} adds it to their system prompt; without it nothing changes."
+                    )
         except ShepherdError as error:
             chat.view.fail(error)

@@ -16,7 +16,7 @@ from contextlib import aclosing, asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from shepherd.cli import logs, render
+from shepherd.cli import render
 from shepherd.cli.chat import attach, modes
 from shepherd.cli.chat.stats import TurnStats
 from shepherd.cli.terminal.answer import fallback_line
@@ -111,7 +111,7 @@ class Chat:
         turn = TurnStats()
         instead = ""
         try:
-            with logs.above(self.view.screen), closing(self.view.answer()) as answer:
+            with closing(self.view.answer()) as answer:
                 async with aclosing(events), _ticking(answer):
                     async for event in events:
                         instead = fallback_line(event) or instead

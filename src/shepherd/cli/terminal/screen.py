@@ -41,6 +41,8 @@ class Screen:
         self._drawn: list[str] = []
         """The live lines and the foot, as they are on the terminal."""
         self._foot: Foot = lambda width, height: ()
+        self._codes = ""
+        """For the terminal, while there is a foot; a line editor in the front switches them off."""
         self._width = console.width
         self._lock = threading.RLock()
         self._behind: tuple[list[str], list[str]] | None = None
@@ -75,7 +77,7 @@ class Screen:
     def _set_foot(self, foot: Foot, codes: str) -> None:
         with self._lock:
             self.console.file.write(codes)
-            self._foot = foot
+            self._foot, self._codes = foot, codes
             self.refresh()
             self.console.file.flush()
 
@@ -94,6 +96,7 @@ class Screen:
             with self._lock:
                 finished, live = self._behind
                 self._behind = None
+                self.console.file.write(self._codes)
                 live = live if self.console.width == width else []
                 first = next(iter([*finished, *live]), "")
                 self._draw([""] * bool(first) + finished, live)
