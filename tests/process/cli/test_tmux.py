@@ -298,14 +298,15 @@ def test_lines_wait_in_their_order_and_up_takes_the_newest_back(home: Home, open
         )
 
 
-def test_escape_stops_the_answer_and_what_waits_is_edited_and_not_sent(home: Home, opened: Opened) -> None:
+@pytest.mark.parametrize("key", ["Escape", "C-c"])
+def test_a_stopped_answer_leaves_what_waits_in_the_prompt(home: Home, opened: Opened, key: str) -> None:
     home.never_ending()
     with opened("-c", "32k") as pane:
         pane.enters("Hello", r"> Hello\n+(.*\n){3}")
         pane.enters("What is a llama?", "waits: What is a llama")
         pane.types("And")
         pane.waits_for("> And▌")
-        pane.presses("Escape")
+        pane.presses(key)
         pane.waits_for(r"\[stopped\]\n> What is a llama\?\n  And\nlamb · ask")
         pane.presses("C-c")
         pane.waits_for(r"\[stopped\]\n> *\nlamb")

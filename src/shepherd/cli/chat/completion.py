@@ -65,25 +65,24 @@ def _below(typed: str) -> Iterator[str]:
     if len(typed) < 2 or typed.startswith(("/", "~", ".")) or typed.endswith("/"):
         return
     found: list[tuple[str, str]] = []
-    folders, n_walked = [""], 0
+    folders, n_left = [""], MOST_WALKED
     for folder in folders:  # it grows: the upper folders come first
         try:
-            entries = sorted(os.scandir(folder or "."), key=lambda entry: entry.name)
+            with os.scandir(folder or ".") as opened:
+                entries = sorted(islice(opened, n_left), key=lambda entry: entry.name)
         except OSError:
             continue
+        n_left -= len(entries)
         for entry in entries:
-            n_walked += 1
-            if entry.name.startswith(".") or n_walked > MOST_WALKED:
-                continue
             path = os.path.join(folder, entry.name)
+            if entry.name.startswith("."):
+                continue
             if entry.is_dir(follow_symlinks=False):
                 if entry.name in _NOT_SEARCHED:
                     continue
                 folders.append(path)
                 path += "/"
             found.append((path if "/" in typed else entry.name, path))
-        if n_walked > MOST_WALKED:
-            break
     yield from (path for _, path in choices.fitting(typed, found))
 
 

@@ -129,7 +129,7 @@ async def save(chat: Chat, argument: str) -> None:
     if not chat.session.messages:
         raise InvalidRequest("there is nothing to save yet", field="name")
     before = chat.name
-    chat.name = await asyncio.to_thread(saves.save, chat.session.to_saved(), argument or before)
+    chat.name = await asyncio.to_thread(saves.save, chat.to_saved(), argument or before)
     if before and before != chat.name:  # the same conversation under a new name
         await asyncio.to_thread(saves.remove, before)
     chat.note(f"Saved as {chat.name}; 'shepherd --resume {chat.name}' continues it.")

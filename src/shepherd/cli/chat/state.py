@@ -26,6 +26,7 @@ from shepherd.core import Audio, Image, ShepherdError, Text
 
 if TYPE_CHECKING:
     from shepherd.agent.session import Session
+    from shepherd.agent.storage import SavedConversation
     from shepherd.agent.turn import TurnEvent
     from shepherd.app.app import App
     from shepherd.cli.terminal.answer import JsonAnswer, PlainAnswer
@@ -138,12 +139,14 @@ class Chat:
         if self.saves is None or not self.session.messages:
             return
         try:
-            saved = replace(self.session.to_saved(), folder=str(attach.here()))
-            self.name = await asyncio.to_thread(self.saves.save, saved, self.name)
+            self.name = await asyncio.to_thread(self.saves.save, self.to_saved(), self.name)
         except (ShepherdError, OSError) as error:
             if not self._cannot_save:
                 self.say(f"This conversation cannot be saved: {error}", "yellow")
             self._cannot_save = True
+
+    def to_saved(self) -> SavedConversation:
+        return replace(self.session.to_saved(), folder=str(attach.here()))
 
     def reset(self) -> None:
         """Forget the name, the statistics and the attachments: another conversation begins."""

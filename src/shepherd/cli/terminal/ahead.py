@@ -201,6 +201,6 @@ class Ahead:
         if height >= LEAST_HEIGHT:
             rows.append(("dim", self._status(width)))
         else:
-            rows = rows[-1:]
+            rows = rows[-2:]
         texts = [call_view.row(text, style) if text else Text() for style, text in rows]
         return [line for text in texts for line in markdown.to_rows(text, self.screen.console)]
