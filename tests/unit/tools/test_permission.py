@@ -588,6 +588,15 @@ async def test_accepted_edits_are_those_of_files_in_the_folder_and_all_else_is_a
     assert len(person.questions) == asks
 
 
+async def test_edits_accepted_in_a_script_are_made_and_all_else_is_refused_as_before(folder: Path) -> None:
+    permission = Permission(folder=folder)
+    assert "no user is present" in await verdict(permission, WRITE, path="new.txt")
+    permission.mode = "edits"
+    assert await verdict(permission, WRITE, path="new.txt") == "yes"
+    for tool, arguments in ((WRITE, {"path": "../new.txt"}), (COMMAND, {"command": "ls"})):
+        assert "no user is present" in await verdict(permission, tool, **arguments)
+
+
 async def test_accepted_edits_open_nothing_that_a_rule_closes(folder: Path) -> None:
     person = Someone("no")
     permission = Permission(person=person, folder=folder, deny=["write_file(secret.env)"], ask=["write_file(notes/*)"])
