@@ -46,6 +46,8 @@ from shepherd.wire.base import Fields, wrong
 FORMAT, VERSION = "shepherd conversation", 1
 LONGEST_TITLE = 60
 """Characters of a title that is made from the first message."""
+LONGEST_BEGINNING = 400
+"""Characters of a message in a list of conversations."""
 LONGEST_SLUG, LONGEST_NAME = 40, 80
 """Characters of a title in a file's name, and of the whole name."""
 STALE_S = 3600.0
@@ -78,6 +80,8 @@ class SavedConversation:
     system: str | None = None
     title: str = ""
     model: str = ""
+    folder: str = ""
+    """The working folder when it was saved."""
     began: datetime | None = None
     is_cut: bool = False
     """The last answer was interrupted."""
@@ -96,6 +100,11 @@ class SavedListing:
     n_messages: int
     changed: datetime
     model: str = ""
+    folder: str = ""
+    first: str = ""
+    """The beginning of the first message of the user."""
+    last: str = ""
+    """The beginning of the last one."""
     error: str = ""
     """Why it cannot be read."""
 
@@ -243,6 +252,7 @@ def to_json(saved: SavedConversation) -> dict[str, Json]:
         "id": saved.id,
         "title": saved.title,
         "model": saved.model,
+        "folder": saved.folder,
         "began": saved.began.isoformat() if saved.began else None,
         "system": saved.system,
         "is_cut": saved.is_cut,
@@ -293,6 +303,7 @@ def _decoded(top: Fields) -> SavedConversation:
         system=top.find_string("system"),
         title=top.find_string("title") or "",
         model=top.find_string("model") or "",
+        folder=top.find_string("folder") or "",
         began=_time(top.find_string("began")),
         is_cut=bool(top.find_boolean("is_cut")),
         unreported=top.find_integer("untold") or 0,
@@ -390,7 +401,16 @@ def _listed(path: Path) -> SavedListing:
         saved = from_json(_read(path))
     except SaveError as error:
         return SavedListing(path.stem, "", 0, changed, error=error.message)
-    return SavedListing(path.stem, saved.title or title_of(saved.messages), len(saved.messages), changed, saved.model)
+    asked = [text[:LONGEST_BEGINNING] for each in saved.messages if each.is_input and (text := each.own_text.strip())]
+    return SavedListing(
+        path.stem,
+        saved.title or title_of(saved.messages),
+        len(saved.messages),
+        changed,
+        saved.model,
+        saved.folder,
+        *((asked[0], asked[-1]) if asked else ()),
+    )
 
 
 def _read(path: Path) -> Json:

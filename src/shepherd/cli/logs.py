@@ -103,8 +103,8 @@ def set_up(options: Mapping[str, Any]) -> Handler:
 def above(screen: Screen | None) -> Iterator[None]:
     """Within the block, records are written above the live lines of `screen`, where there is one."""
     handler = next(handler for handler in logging.getLogger().handlers if isinstance(handler, Handler))
-    handler.screen = screen
+    before, handler.screen = handler.screen, screen
     try:
         yield
     finally:
-        handler.screen = None
+        handler.screen = before

@@ -226,6 +226,8 @@ def _start(ctx: click.Context, /, **_values: Any) -> None:
             ctx.fail("-p and --json belong to the chat; write them after the command's name if it has them.")
         if ctx.params["go_on"] or ctx.params["resume"] is not None:
             ctx.fail("--continue and --resume belong to the chat.")
+        if ctx.params["mode"] is not None:
+            ctx.fail("--mode belongs to the chat.")
 
 
 def _program() -> Program:

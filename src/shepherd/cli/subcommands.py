@@ -82,7 +82,14 @@ CHAT_PARAMS = (
     _text("-p", "--prompt", metavar="TEXT", help="Answer this prompt and exit."),
     _json("Print one event per line, for programs."),
     _flag("--continue", "go_on", help="Continue the newest saved conversation."),
-    _text("--resume", metavar="NAME", help="Continue this saved conversation; /load lists them."),
+    click.Option(
+        ["--resume"],
+        metavar="[NAME]",
+        is_flag=False,
+        flag_value="",
+        help="Continue this saved conversation; without a name, one from a list.",
+    ),
+    click.Option(["--mode"], type=click.Choice(["ask", "edits", "plan"]), help="What runs without a question."),
 )
 
 _FORCE = _flag("--force", help="Do it with a file that is different, or not Shepherd's.")

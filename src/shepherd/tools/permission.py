@@ -1,9 +1,12 @@
 """Whether a call may be carried out: the rules, earlier answers of the person, and the question.
 
-    read_only ─▶ deny ─▶ "never" ─▶ ask ─▶ allow ─▶ answered before ─▶ read, or the memory ─▶ free
-        │         │         │        │                                        └─ anything else ─┐
-        └──── refused ──────┘        └──────────────────── asked ◀────────────────────────────┘
-                                          no person: only the tools that the operator has enabled by name
+    read_only, plan ─▶ deny ─▶ "never" ─▶ ask ─▶ allow ─▶ answered before ─▶ read, the memory, accepted edits ─▶ free
+        │               │         │        │                                        └─ anything else ─┐
+        └─────── refused ─────────┘        └──────────────────── asked ◀────────────────────────────┘
+                                                no person: only the tools that the operator has enabled by name
+
+The person changes the `Mode` of a conversation at any time: in plan mode nothing but reading runs, and with accepted
+edits the files of the folder are written without a question.
 
 A call that replaces or deletes a stored fact is not free, and is asked for each time. So is a change of a guarded file
 (`tools/sandbox/guarded.py`): no rule and no answer before allows it, and without a person it is refused.
@@ -52,11 +55,27 @@ LONGEST_PATH = 4_096
 MOST_REMEMBERED = 1_000
 """Answers that a file keeps; the oldest are dropped first."""
 
+Mode = Literal["ask", "edits", "plan"]
+MODES: Mapping[Mode, str] = {
+    "ask": "asks before a tool changes something, runs a program or calls another machine",
+    "edits": "writes files in the working folder without a question, and asks before anything else",
+    "plan": "only reads: nothing is changed, and no program runs",
+}
+EDITS = frozenset({"write_file", "edit_file"})
+"""The tools that write a file."""
+
 EFFECTS: Mapping[Effect, str] = {
     "read": "only reads what is on this machine",
     "write": "changes what is on this machine",
     "run": "runs programs",
     "net": "calls other machines",
+}
+
+
+READ_ONLY, PLANNING = "read-only", "in plan mode"
+_INSTEAD = {
+    READ_ONLY: "continue without it",
+    PLANNING: "read what you need, and tell the user what you would do; the user leaves plan mode",
 }
 
 
@@ -138,6 +157,8 @@ class Call:
     """Those, and all others."""
     is_doubtful: bool = False
     """The subject is not known: every forbidding rule with a subject matches, and no allowing one does."""
+    is_within: bool = False
+    """The path leads to a place in the folder, with its links followed."""
     guarded: str = ""
     """What the changed file is that is asked for each time; empty = another one."""
     overwrites: bool = False
@@ -149,6 +170,11 @@ class Call:
         return self.effect == "read" or (
             self.effect == "write" and self.tool.category in FREE_CATEGORIES and not self.overwrites
         )
+
+    @property
+    def is_edit(self) -> bool:
+        """Whether it writes a file in the folder, by a tool of ours."""
+        return self.is_within and self.tool.name in EDITS and not self.tool.fingerprint
 
     @property
     def does(self) -> str:
@@ -191,7 +217,14 @@ def _about_path(call: Call, folder: Path, own: Sequence[str]) -> Call:
     ways = (".", real) if real == base else (real[len(within) :], real) if real.startswith(within) else (real,)
     certain = tuple(map(plain, ways))
     guarded = "" if call.effect == "read" else why_guarded(real, own) or why_guarded(link, own)
-    return replace(call, subject=ways[0], certain=certain, spellings=(*certain, *loosely), guarded=guarded)
+    return replace(
+        call,
+        subject=ways[0],
+        certain=certain,
+        spellings=(*certain, *loosely),
+        is_within=real.startswith(within),
+        guarded=guarded,
+    )
 
 
 def _about_address(call: Call) -> Call:
@@ -294,7 +327,8 @@ class Permission:
         are guarded. Raises: `InvalidRequest` for a rule that cannot be read.
         """
         self.read_only, self.dry_run = read_only, dry_run
-        """May change at any time, as the rules may."""
+        """May change at any time, as the mode and the rules may."""
+        self.mode: Mode = "ask"
         self.allow, self.ask, self.deny = (tuple(map(Rule.read, rules)) for rules in (allow, ask, deny))
         self.person = person
         self._own = tuple(os.path.realpath(each) for each in own)
@@ -392,9 +426,9 @@ class Permission:
     def _is_asked(self, call: Call) -> bool:
         """Whether a person must be asked about a call; False = it is free. Raises: `NotPermitted` if it is refused."""
         tool, key = call.tool, (call.tool.name, call.subject)
-        if self.read_only and call.effect != "read" and tool.name != "http_get":
+        if closed := self._closed(tool, call.effect):
             raise NotPermitted(
-                f"this conversation is read-only, and {tool.name} {EFFECTS[call.effect]}; continue without it"
+                f"this conversation is {closed}, and {tool.name} {EFFECTS[call.effect]}; {_INSTEAD[closed]}"
             )
         if rule := next((rule for rule in self.deny if rule.forbids(call)), None):
             raise NotPermitted(f"the user's rules forbid this call of {tool.name} (deny: {rule}); continue without it")
@@ -404,9 +438,15 @@ class Permission:
             return True
         if any(rule.permits(call) for rule in self.allow) or self._session.get(key) == tool.fingerprint:
             return False
-        if call.is_free:
+        if call.is_free or (self.mode == "edits" and call.is_edit):
             return False
         return not (self._answers and self._answers.of(self.folder).get(key) == tool.fingerprint)
+
+    def _closed(self, tool: Tool, effect: Effect) -> str:
+        """What the conversation is, where it refuses all such calls; empty = it does not."""
+        if effect == "read" or tool.name == "http_get":
+            return ""
+        return READ_ONLY if self.read_only else PLANNING if self.mode == "plan" else ""
 
     def _change_of(self, call: Call) -> str:
         """Says that a tool is no longer the one that was allowed; empty = it is, or was not."""
@@ -443,8 +483,8 @@ class Permission:
             """The rule about any call of it."""
             return next((str(rule) for rule in rules if rule.subject in {None, "*"} and rule.is_about(tool)), "")
 
-        if self.read_only and effect != "read" and tool.name != "http_get":
-            return Decision("refused", f"read-only, and it {what}")
+        if closed := self._closed(tool, effect):
+            return Decision("refused", f"{closed}, and it {what}")
         if rule := met(self.deny):
             return Decision("refused", f"deny: {rule}")
         if self.dry_run and effect != "read":
@@ -456,6 +496,8 @@ class Permission:
         if Call(tool, effect).is_free:
             why = what if effect == "read" else "the memory is the model's own"
             return Decision("free", why + (", unless it replaces or deletes a value" if tool.overwrites else ""))
+        if self.mode == "edits" and tool.name in EDITS and not tool.fingerprint:
+            return Decision("free", "in the working folder (accept edits)")
         if self.person is not None:
             return Decision("asked", what)
         if rule := met(self._enabled):

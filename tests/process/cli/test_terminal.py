@@ -176,7 +176,8 @@ def test_what_is_typed_during_an_answer_goes_to_the_next_prompt(home: Home, star
     person.types("Hello\r")
     person.waits_for("How can I help")
     person.types("/context\r\x04")
-    assert "/context" not in person.waits_for("cut off by the limit")
+    assert "2 messages" not in person.waits_for("cut off by the limit")
+    person.waits_for("> /context")
     person.waits_for("2 messages")
     assert person.waits_for_the_end() == 0
     assert person.echoes_and_lines()

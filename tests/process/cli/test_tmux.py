@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 import select
@@ -36,7 +37,8 @@ set -g default-terminal screen-256color
 set -sg escape-time 0
 """
 
-AT_THE_PROMPT = r"(?m)^>\s*\Z"
+AT_THE_PROMPT = r"(?m)^> *\n\S.* · .*\s*\Z"
+"""An empty line, and the status line below it."""
 
 
 class Pane:
@@ -140,17 +142,23 @@ Opened = Callable[..., AbstractContextManager[Pane]]
 
 @pytest.fixture
 def opened(home: Home) -> Opened:
-    """`with opened("--flag", width=60) as pane:` - Shepherd in a terminal, at its first prompt."""
+    """`with opened("--flag", width=60) as pane:` - Shepherd in a terminal, at its first prompt or `at` another text."""
 
     @contextmanager
-    def run(*arguments: str, width: int = 100, height: int = 30, **env: str) -> Iterator[Pane]:
+    def run(
+        *arguments: str, width: int = 100, height: int = 30, at: str = r"(?m)^>( |$)", **env: str
+    ) -> Iterator[Pane]:
         settings: dict[str, str] = {name: home.env[name] for name in ("HOME", "XDG_CACHE_HOME")} | env
-        unset = [word for name in ("NO_COLOR", "XDG_DATA_HOME", "XDG_CONFIG_HOME") for word in ("-u", name)]
+        unset = [
+            word
+            for name in ("NO_COLOR", "COLUMNS", "LINES", "XDG_DATA_HOME", "XDG_CONFIG_HOME")
+            for word in ("-u", name)
+        ]
         command = ["env", *unset, *(f"{name}={value}" for name, value in settings.items()), *home.command, *arguments]
         with tempfile.TemporaryDirectory(prefix="pane-") as folder:
             pane = Pane(Path(folder), home.timeout_s)
             with pane.running(*command, cwd=home.folder, width=width, height=height):
-                pane.waits_for(r"(?m)^>( |$)")
+                pane.waits_for(at)
                 yield pane
 
     return run
@@ -189,6 +197,38 @@ def test_commands_and_their_arguments_are_completed(home: Home, opened: Opened) 
     assert "The llama is called Dolly." in (home.folder / "talk.json").read_text()
 
 
+@pytest.mark.parametrize(("width", "height"), [(60, 24), (80, 24), (60, 7)])
+def test_the_menu_is_narrowed_by_typing_and_fits_the_terminal(opened: Opened, width: int, height: int) -> None:
+    with opened("--notools", width=width, height=height) as pane:
+        pane.types("/")
+        pane.waits_for(r"(?m)^› /help +Show this list, or more about one command\.")
+        screen = pane.waits_for(r"(?m)^  \d+/\d+, the arrow keys show the others")
+        assert all(len(line) < width for line in screen.splitlines() if line[:2] in {"  ", "› "}), screen
+        pane.presses("Down", "Down")
+        pane.waits_for(r"(?m)^› /undo")
+        pane.types("ctx")
+        pane.waits_for(r"(?m)^› /context +Show the content of the context, turn by turn\.$")
+        pane.presses("Escape")
+        pane.waits_for(r"(?m)^> /ctx *\n(?!›)")
+        pane.presses("C-u")
+        pane.types("/sta")
+        pane.waits_for(r"(?m)^› /stats")
+        pane.presses("Enter")
+        pane.waits_for("Tokens/s:")
+        pane.presses("C-d")
+        assert pane.waits_for_the_end() == 0
+
+
+def test_files_are_found_below_the_folder_by_their_names(home: Home, opened: Opened) -> None:
+    (home.folder / "src" / "deep").mkdir(parents=True)
+    (home.folder / "src" / "deep" / "llama_notes.txt").write_text("Dolly\n")
+    with opened("--notools") as pane:
+        pane.types("Read @llan")
+        pane.waits_for(r"(?m)^  @src/deep/llama_notes\.txt")
+        pane.presses("Tab")
+        pane.waits_for(r"(?m)^> Read @src/deep/llama_notes\.txt")
+
+
 def test_many_lines_are_pasted_as_one_message(home: Home, opened: Opened) -> None:
     with opened("--temperature", "0", "--notools") as pane:
         pane.pastes("first line\r\n" + "".join(f"line {n}\r\n" for n in range(2, 40)) + "last line")
@@ -213,7 +253,7 @@ def test_a_terminal_may_change_its_size_in_the_middle_of_an_answer(
     with opened("-c", "32k") as pane:
         pane.enters("Hello", r"> Hello\n+(.*\n){5}")
         pane.resizes(width, height)
-        pane.waits_for(r"> Hello\n+(.*\n){15}", history=True)
+        pane.waits_for(r"> Hello\n+(.*\n){9}", history=True)
         pane.presses("C-c")
         pane.waits_for(r"\[stopped\]")
         pane.enters("/stats", "Prefix hits")
@@ -235,6 +275,95 @@ def test_ctrl_c_stops_an_answer_and_continue_goes_on_with_it(home: Home, opened:
         pane.presses("C-c")
         pane.waits_for(r"(?s)\[stopped\].*\[stopped\]", history=True)
         pane.enters("/load", r"\d+ (s|min)  2 messages  Hello")
+
+
+def test_lines_wait_in_their_order_and_up_takes_the_newest_back(home: Home, opened: Opened) -> None:
+    with opened("--notools", width=60) as pane:
+        pane.enters("!echo begun; while [ ! -e over ]; do sleep 0.05; done", r"(?m)^begun$")
+        pane.types("/help stats")
+        pane.presses("Enter")
+        pane.waits_for(r"(?m)^  waits: /help stats\n  Up takes it back, Esc stops the answer\nlamb · ask · ")
+        pane.pastes("pasted\nlines")
+        pane.waits_for(r"(?m)^> pasted⏎ lines▌")
+        pane.presses("Enter")
+        pane.waits_for(r"(?m)^  waits: pasted⏎ lines")
+        pane.presses("Up", "C-u", "BSpace", "C-u")
+        pane.enters("/help exit", r"(?m)^  waits: /help stats\n  waits: /help exit")
+        pane.types("half")
+        pane.waits_for("> half▌")
+        (home.folder / "over").touch()
+        pane.waits_for(
+            r"(?m)^exit code 0(.|\n)*^> /help stats *\n/stats(.|\n)*^> /help exit *\n/exit(.|\n)*^> half *$",
+            history=True,
+        )
+
+
+@pytest.mark.parametrize("key", ["Escape", "C-c"])
+def test_a_stopped_answer_leaves_what_waits_in_the_prompt(home: Home, opened: Opened, key: str) -> None:
+    home.never_ending()
+    with opened("-c", "32k") as pane:
+        pane.enters("Hello", r"> Hello\n+(.*\n){3}")
+        pane.enters("What is a llama?", "waits: What is a llama")
+        pane.types("And")
+        pane.waits_for("> And▌")
+        pane.presses(key)
+        pane.waits_for(r"\[stopped\]\n> What is a llama\?\n  And\nlamb · ask")
+        pane.presses("C-c")
+        pane.waits_for(r"\[stopped\]\n> *\nlamb")
+        pane.presses("Up")
+        pane.waits_for(r"\[stopped\]\n> What is a llama\?\n  And")
+
+
+# -- modes, and commands of the user --------------------------------------------------------------------------------
+
+
+def test_shift_tab_goes_through_the_modes_and_accepted_edits_are_made(home: Home, opened: Opened) -> None:
+    with opened("--temperature", "0", "--enable-tools", "write_file") as pane:
+        pane.waits_for("lamb · ask · ~")
+        pane.presses("BTab")
+        pane.waits_for("lamb · accept edits · ~")
+        pane.enters("Create a file notes.txt with the text hello", r"Tool Result: .*created.*(.|\n)*tokens/s")
+        assert [file.read_text() for file in home.folder.glob("*.txt")] == ["hello"]
+        pane.presses("BTab")
+        pane.waits_for("lamb · plan · ~")
+        pane.enters("Create a file notes.txt with the text bye", r"is in plan mode, and write_file")
+        assert [file.read_text() for file in home.folder.glob("*.txt")] == ["hello"]
+        pane.waits_for(AT_THE_PROMPT)
+        pane.enters("/mode", r"Mode: plan\. It only reads")
+
+
+def test_accepted_edits_ask_before_a_command_runs(opened: Opened) -> None:
+    arguments = ("--temperature", "0", "--enable-tools", "execute_command", "--mode", "edits")
+    with opened(*arguments) as pane:
+        pane.waits_for("lamb · accept edits")
+        pane.enters("Run sleep 3141592", r"execute_command wants to run a program(.|\n)*Enter: no")
+
+
+def test_a_command_of_the_user_runs_and_the_model_gets_its_output(home: Home, opened: Opened) -> None:
+    with opened("--temperature", "0", "--notools", "-c", "8k") as pane:
+        pane.enters("!echo llama; echo wrong >&2; false", r"(?m)^llama\nwrong\nexit code 1; the model gets the command")
+        pane.enters("!seq 9000", r"(?m)^9000\nexit code 0; the model gets the command and 4,096 of the 43,893 bytes")
+        pane.enters("!", "write !COMMAND")
+        pane.enters("Hello", "tokens/s")
+        pane.enters("/export talk.json", "Saved 2 messages")
+    text = (home.folder / "talk.json").read_text()
+    assert "$ echo llama; echo wrong >&2; false\\nllama\\nwrong\\n" in text
+    assert "39797 bytes left out" in text
+
+
+def test_ctrl_c_ends_a_command_of_the_user_with_its_children(opened: Opened) -> None:
+    time_s = next(names)
+    with opened("--notools") as pane:
+        pane.enters(f"!sh -c 'sleep {time_s} & echo begun; sleep {time_s}'", r"(?m)^begun$")
+
+        def runs() -> bool:
+            return any(["sleep", time_s] == one.info["cmdline"] for one in psutil.process_iter(["cmdline"]))
+
+        assert becomes_true(runs)
+        pane.presses("C-c")
+        pane.waits_for(r"stopped by the user; the model gets the command and its output")
+        pane.waits_for(AT_THE_PROMPT)
+        assert not runs()
 
 
 COMMANDS = ("--temperature", "0", "--enable-tools", "execute_command", "--allow-tools", "execute_command")
@@ -336,6 +465,63 @@ def test_the_last_question_is_changed_in_the_users_editor(home: Home, opened: Op
         pane.presses("C-d")
         assert pane.waits_for_the_end() == 0
     assert "Eve" not in (home.folder / "talk.md").read_text()
+
+
+def test_an_editor_that_was_not_chosen_comes_with_the_keys_that_leave_it(home: Home, opened: Opened) -> None:
+    tools = home.folder / "tools"
+    tools.mkdir()
+    editor = tools / "vi"
+    editor.write_text('#!/bin/sh\nprintf "%s\\n" "Hello again." > "$1"\n')
+    editor.chmod(0o700)
+    with opened("--temperature", "0", "--notools", EDITOR="", VISUAL="", PATH=str(tools)) as pane:
+        pane.enters("Hello", "/4096")
+        screen = pane.enters("/edit", "Instead: Hello again.")
+        assert "vi opens the question: Esc and :wq save and leave, Esc and :q! leave without a change." in screen
+
+
+def saved(home: Home, *texts: str) -> None:
+    """Conversations that begin with these texts, the newest first."""
+    folder = home.folder / ".local" / "share" / "shepherd" / "conversations"
+    folder.mkdir(parents=True)
+    for n, text in enumerate(texts):
+        messages = [{"role": role, "parts": [{"type": "text", "text": words}]}
+                    for role, words in (("user", text), ("assistant", "Yes."), ("user", f"Last of {n}"))]  # fmt: skip
+        document = {"format": "shepherd conversation", "version": 1, "id": f"id{n}", "folder": f"/srv/work{n}"}
+        file = folder / f"2026-11-2{n}-1000-talk.json"
+        file.write_text(json.dumps({**document, "messages": messages}))
+        os.utime(file, (2_000_000_000 - n, 2_000_000_000 - n))
+
+
+@pytest.mark.parametrize(("width", "height"), [(60, 12), (80, 24)])
+def test_a_conversation_is_chosen_from_a_list(home: Home, opened: Opened, width: int, height: int) -> None:
+    saved(home, "What is a llama?", "Make a plan of the week for all who work in the garden", "Rain")
+    with opened("--notools", "--resume", width=width, height=height, at=r"Continue which conversation\? 3") as pane:
+        screen = pane.waits_for(r"(?m)^› What is a llama\? .* · /srv/work0 · 3 mes")
+        assert "Last of 0\nEnter opens it, Esc leaves; typing filters" in screen
+        assert all(len(line) < width for line in screen.splitlines()), screen
+        pane.presses("Down")
+        pane.waits_for(r"(?m)^› Make a plan(.|\n)*^Last of 1$")
+        pane.types("work2 rain")
+        pane.waits_for(r"1 of 3\n> work2 rain▌\n› Rain")
+        pane.presses("Enter")
+        pane.waits_for(r"Continuing 2026-11-22-1000-talk: 3 messages(.|\n)*\nlamb · ask · ~")
+        pane.types("/resume ")
+        pane.waits_for(r"2026-11-20-1000-talk")
+        pane.presses("Enter")
+        pane.waits_for(r"Continue which conversation\?")
+        pane.presses("Escape")
+        pane.waits_for(AT_THE_PROMPT)
+        pane.enters("/resume", "Continue which")
+        pane.types("llama")
+        pane.presses("Enter")
+        pane.waits_for(r"Continuing 2026-11-20-1000-talk: 3 messages")
+
+
+def test_the_list_is_left_by_escape(home: Home, opened: Opened) -> None:
+    saved(home, "What is a llama?")
+    with opened("--resume", at=r"Continue which conversation\?") as pane:
+        pane.presses("Escape")
+        assert pane.waits_for_the_end() == 0
 
 
 def test_a_conversation_is_gone_on_with_after_the_terminal_has_died(home: Home, opened: Opened) -> None:

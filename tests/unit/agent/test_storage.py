@@ -59,6 +59,7 @@ def conversations(draw: st.DrawFn) -> SavedConversation:
         system=draw(MAYBE),
         title=draw(TEXTS),
         model=draw(TEXTS),
+        folder=draw(TEXTS),
         began=draw(st.none() | st.just(BEGAN)),
         is_cut=draw(st.booleans()),
         unreported=draw(st.integers(0, 9)),
@@ -238,6 +239,15 @@ def test_a_folder_that_cannot_be_written_to_is_an_error_and_leaves_what_was_ther
     with pytest.raises(SaveError, match="cannot be saved"):
         ConversationStore(tmp_path / "file" / "folder").save(one())
     assert ConversationStore(tmp_path / "absent").list() == ()
+
+
+def test_a_list_shows_where_a_conversation_was_and_how_it_began_and_ended(tmp_path: Path) -> None:
+    saves = ConversationStore(tmp_path)
+    messages = (Message.user("One? " * 200), Message.assistant("Yes."), Message.user("And two?"))
+    saves.save(SavedConversation("a", messages, folder="/srv/work"))
+    (listed,) = saves.list()
+    assert (listed.folder, listed.last) == ("/srv/work", "And two?")
+    assert listed.first == ("One? " * 200)[:400]
 
 
 def test_the_title_is_the_beginning_of_what_was_said_first() -> None:

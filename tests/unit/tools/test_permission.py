@@ -542,3 +542,88 @@ def test_what_becomes_of_every_tool_is_explained(folder: Path) -> None:
     assert {each.name for each in ALL if permission.explain(each).verdict == "refused"} == {
         "write_file", "execute_command", "http_get", "http_post", "set_fact", "weather"
     }  # fmt: skip
+
+
+# -- modes ------------------------------------------------------------------------------------------------------------
+
+EDIT = made("edit_file", "write", "filesystem", "path")
+DELETE = made("delete_file", "write", "filesystem", "path")
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "asks"),
+    [
+        (WRITE, {"path": "notes/new.txt"}, False),
+        (EDIT, {"path": "{folder}/notes/a.txt"}, False),
+        (WRITE, {"path": "notes/up/notes/a.txt"}, False),
+        (WRITE, {"path": "../outside.txt"}, True),
+        (WRITE, {"path": "notes/../../outside.txt"}, True),
+        (WRITE, {"path": "/tmp/outside.txt"}, True),
+        (WRITE, {"path": "away/outside.txt"}, True),
+        (WRITE, {"path": "linked.txt"}, True),
+        (WRITE, {"path": "."}, True),
+        (WRITE, {"path": "a\0b"}, True),
+        (WRITE, {"path": ".git/hooks/pre-commit"}, True),
+        (WRITE, {"path": "shepherd.toml"}, True),
+        (WRITE, {}, True),
+        (DELETE, {"path": "notes/a.txt"}, True),
+        (COMMAND, {"command": "touch notes/a.txt"}, True),
+        (POST, {"url": "http://a.example/"}, True),
+        (PLAIN, {"path": "notes/a.txt"}, True),
+        (made("write_file", "write", "filesystem", "path", fingerprint="of a server"), {"path": "notes/a.txt"}, True),
+        (made("save_all", "write", "filesystem", "path"), {"path": "notes/a.txt"}, True),
+    ],
+)
+async def test_accepted_edits_are_those_of_files_in_the_folder_and_all_else_is_asked(
+    tool: Tool, arguments: dict[str, str], asks: bool, folder: Path
+) -> None:
+    (folder.parent / "elsewhere").mkdir()
+    (folder / "away").symlink_to(folder.parent / "elsewhere")
+    (folder / "linked.txt").symlink_to(folder.parent / "elsewhere" / "target.txt")
+    person = Someone("no")
+    permission = Permission(person=person, folder=folder)
+    permission.mode = "edits"
+    given = {name: value.format(folder=folder) for name, value in arguments.items()}
+    assert (await verdict(permission, tool, **given) == "yes") != asks
+    assert len(person.questions) == asks
+
+
+async def test_edits_accepted_in_a_script_are_made_and_all_else_is_refused_as_before(folder: Path) -> None:
+    permission = Permission(folder=folder)
+    assert "no user is present" in await verdict(permission, WRITE, path="new.txt")
+    permission.mode = "edits"
+    assert await verdict(permission, WRITE, path="new.txt") == "yes"
+    for tool, arguments in ((WRITE, {"path": "../new.txt"}), (COMMAND, {"command": "ls"})):
+        assert "no user is present" in await verdict(permission, tool, **arguments)
+
+
+async def test_accepted_edits_open_nothing_that_a_rule_closes(folder: Path) -> None:
+    person = Someone("no")
+    permission = Permission(person=person, folder=folder, deny=["write_file(secret.env)"], ask=["write_file(notes/*)"])
+    permission.mode = "edits"
+    assert "deny: write_file(secret.env)" in await verdict(permission, WRITE, path="secret.env")
+    assert "refused" in await verdict(permission, WRITE, path="notes/a.txt")
+    assert len(person.questions) == 1
+    permission.read_only = True
+    assert "read-only" in await verdict(permission, WRITE, path="new.txt")
+
+
+async def test_in_plan_mode_nothing_that_writes_runs_whatever_was_allowed(folder: Path) -> None:
+    permission = Permission(person=Someone("session", "once"), folder=folder, allow=["*"])
+    for tool, arguments in ((WRITE, {"path": "a"}), (COMMAND, {"command": "ls"}), (POST, {"url": "http://a.example/"}),
+                            (FACT, {"key": "a"}), (PLAIN, {})):  # fmt: skip
+        permission.mode = "ask"
+        assert await verdict(permission, tool, **arguments) == "yes"
+        permission.mode = "plan"
+        said = await verdict(permission, tool, **arguments)
+        assert said.startswith(f"this conversation is in plan mode, and {tool.name} "), tool.name
+        assert "the user leaves plan mode" in said
+        assert permission.explain(tool).verdict == "refused"
+    assert await verdict(permission, READ, path="notes/a.txt") == "yes"
+
+
+def test_what_becomes_of_an_edit_is_explained_by_the_mode(folder: Path) -> None:
+    permission = Permission(person=Someone(), folder=folder)
+    permission.mode = "edits"
+    assert permission.explain(WRITE).why == "in the working folder (accept edits)"
+    assert permission.explain(COMMAND).verdict == "asked"

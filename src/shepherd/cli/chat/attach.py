@@ -62,10 +62,10 @@ def parts(
     `InvalidRequest` for an existing path that cannot be attached.
     """
     found: dict[Path, Attached] = {}
-    here = _here()
-    for name in missing(text, here):
+    folder = here()
+    for name in missing(text, folder):
         note(f"@{name} names no file here; it is sent as it is", None)
-    for name, path in mentions(text, here):
+    for name, path in mentions(text, folder):
         if path not in found:
             found[path], what = _read(name, path, app, n_ctx)
             note(f"Attached: {name} ({what})", found[path])
@@ -137,7 +137,7 @@ def fenced(text: str, language: str = "") -> str:
     return f"{fence}{language}\n{text.rstrip(chr(10))}\n{fence}"
 
 
-def _here() -> Path:
+def here() -> Path:
     """The working folder; one without files where it has been deleted since the program started."""
     try:
         return Path.cwd()

@@ -13,12 +13,13 @@ from collections.abc import Iterable
 
 from shepherd.agent.with_memory import entry_of
 from shepherd.cli import render
-from shepherd.cli.chat import completion, memory_commands, saved_commands, stats, tool_commands, transcript
+from shepherd.cli.chat import completion, memory_commands, modes, saved_commands, stats, tool_commands, transcript
 from shepherd.cli.chat.state import Chat, Command
 from shepherd.cli.loading import progress_shown
 from shepherd.cli.terminal.answer import eviction_line
 from shepherd.cli.text import excerpt, spending_text
 from shepherd.core import InvalidRequest
+from shepherd.tools.permission import MODES
 
 _WORD = re.compile(r"/[a-z?]+")
 
@@ -62,8 +63,10 @@ async def _help(chat: Chat, argument: str) -> None:
         chat.view.draw([(f"{f'{name} {command.argument}':<{width}}", "cyan"), (f"  {command.help}", "")])
     chat.say()
     chat.note("/help NAME shows more. @path in a message attaches a file. Tab completes commands, names and paths.")
+    chat.note("!COMMAND runs a command in your shell; the model gets its output with your next message.")
     chat.note("Enter sends. Alt+Enter, a backslash at the end, or an open ``` fence starts a new line.")
-    chat.note("Ctrl-C stops an answer, Ctrl-D leaves.")
+    chat.note("Shift+Tab changes the mode. A line typed during an answer waits; Up takes it back.")
+    chat.note("Esc or Ctrl-C stops an answer, Ctrl-D leaves.")
 
 
 async def _clear(chat: Chat, argument: str) -> None:
@@ -100,16 +103,17 @@ async def _edit(chat: Chat, argument: str) -> None:
         return
     text = argument
     if not text:
-        if not chat.reader.has_editor:
+        if chat.editor is None:
             raise InvalidRequest("there is no terminal to edit in; write /edit TEXT", field="text")
         from shepherd.cli.terminal import external_editor
 
-        text = (await external_editor.edited(before)).strip()
+        with chat.editor.aside():
+            text = (await external_editor.edited(before, chat.note)).strip()
     if not text or text == before.strip():
         chat.note("Nothing has changed.")
         return
     chat.note(f"Instead: {excerpt(text)}")
-    await chat.play(chat.session.edit(await chat.read_parts(text)))
+    await chat.play(chat.session.edit(chat.asked(await chat.read_parts(text), instead=True)))
 
 
 async def _system(chat: Chat, argument: str) -> None:
@@ -118,6 +122,15 @@ async def _system(chat: Chat, argument: str) -> None:
         await chat.save()
     current = chat.session.system
     chat.say(f"System prompt: {current}" if current else "There is no system prompt.")
+
+
+async def _mode(chat: Chat, argument: str) -> None:
+    if argument:
+        chat.set_mode(modes.read(argument))
+    chat.say(f"Mode: {modes.LABELS[chat.mode]}. It {MODES[chat.mode]}.")
+    if not argument:
+        others = " and ".join(f"/mode {name}" for name in MODES if name != chat.mode)
+        chat.note(f"{others} change it, and Shift+Tab.")
 
 
 async def _model(chat: Chat, argument: str) -> None:
@@ -210,6 +223,8 @@ async def _evict(chat: Chat, argument: str) -> None:
     evicted = await chat.session.evict(int(argument or 1))
     if evicted.tokens or evicted.messages:
         chat.note(eviction_line(evicted))
+        if chat.turns:
+            chat.turns[-1].feed(evicted)
         await chat.save()
     else:
         chat.note("Nothing can leave the context: the system prompt and the last exchange stay.")
@@ -271,6 +286,13 @@ COMMANDS: dict[str, Command] = {
     "/load": Command(
         "List the saved conversations, or continue one.", saved_commands.load, "[NAME]", complete=saved_commands.names
     ),
+    "/resume": Command(
+        "Choose a saved conversation from a list, and continue it.",
+        saved_commands.choose,
+        "[NAME]",
+        "Arrows move, typing filters by title, first words, folder and date, Enter opens, Esc leaves.",
+        saved_commands.names,
+    ),
     "/export": Command(
         "Write the conversation into a file.",
         _export,
@@ -295,6 +317,13 @@ COMMANDS: dict[str, Command] = {
         lambda chat, words, last: (
             [] if words else [*_model_names(chat, words, last), ("next", "the next one in the list")]
         ),
+    ),
+    "/mode": Command(
+        "Show or change what runs without a question.",
+        _mode,
+        "[ask|edits|plan]",
+        "\n".join(f"{name}: {what}." for name, what in MODES.items()) + "\nShift+Tab changes it, too.",
+        lambda chat, words, last: [] if words else MODES.items(),
     ),
     "/tools": Command(
         "List the tools, show one, or switch it on or off.",

@@ -1,23 +1,28 @@
-"""Completions for the Tab key: commands, their arguments, files behind an `@`.
+"""What the menu of the prompt offers: commands, their arguments, files behind an `@`.
 
-Not here: the keys and the menu (`cli/terminal/editor.py`).
+What begins with the typed text comes first, then what has it inside, or its letters in order. Not here: the keys and
+the menu (`cli/terminal/editor.py`).
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Container, Iterable, Iterator, Mapping
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shepherd.cli.terminal import choices
 from shepherd.cli.terminal.reader import Suggestion
 
 if TYPE_CHECKING:
     from shepherd.cli.chat.state import Chat, Command
 
 MAX_SUGGESTIONS = 100
+MOST_WALKED = 5_000
+"""Files and folders that a search below the working folder looks at."""
+_NOT_SEARCHED = frozenset({"node_modules", "__pycache__", "target", "build", "dist", "venv"})
 _MENTION = re.compile(r'(?<![^\s([{])@(?:"([^"\n]*)|([^\s"]*))$')
 
 
@@ -25,7 +30,7 @@ def suggestions(chat: Chat, commands: Mapping[str, Command], before: str) -> Ite
     """Completions of the text `before` the cursor. May read folders: not on the event loop."""
     if mention := _MENTION.search(before):
         typed = mention[2] if mention[1] is None else mention[1]
-        for path in islice(paths(typed), MAX_SUGGESTIONS):
+        for path in islice(dict.fromkeys(chain(paths(typed), _below(typed))), MAX_SUGGESTIONS):
             is_quoted = mention[1] is not None or " " in path
             closing = '"' if is_quoted and not path.endswith("/") else ""
             yield Suggestion(f'@"{path}{closing}' if is_quoted else f"@{path}", len(mention[0]))
@@ -34,7 +39,8 @@ def suggestions(chat: Chat, commands: Mapping[str, Command], before: str) -> Ite
     if not before.startswith("/") or "\n" in before:
         return
     if not blank:
-        yield from _fitting(word, ((name, command.help) for name, command in commands.items()))
+        whole = {name for name, command in commands.items() if not command.argument}
+        yield from _fitting(word, ((name, command.help) for name, command in commands.items()), whole)
     elif (command := commands.get(word)) is not None and command.complete is not None:
         *words, last = argument.split(" ")
         yield from islice(_fitting(last, command.complete(chat, tuple(filter(None, words)), last)), MAX_SUGGESTIONS)
@@ -53,13 +59,37 @@ def paths(typed: str) -> Iterator[str]:
             yield os.path.join(folder, entry.name) + ("/" if os.path.isdir(entry.path) else "")
 
 
-def _fitting(typed: str, words: Iterable[tuple[str, str]]) -> Iterator[Suggestion]:
-    """The words that begin with `typed`, in any case; or else those that contain it. A blank follows a whole word, so
-    that the next key begins another one."""
-    known = list(words)
-    small = typed.casefold()
-    found = [row for row in known if row[0].casefold().startswith(small)]
-    if not found and len(small.strip("/")) > 1:
-        found = [row for row in known if small.strip("/") in row[0].casefold()]
-    for text, note in found:
-        yield Suggestion(text if text.endswith(("/", "=")) else f"{text} ", len(typed), note)
+def _below(typed: str) -> Iterator[str]:
+    """Files and folders below the working folder whose name, or behind a slash whose path, fits `typed`: the best
+    first, and of a large folder the upper ones."""
+    if len(typed) < 2 or typed.startswith(("/", "~", ".")) or typed.endswith("/"):
+        return
+    found: list[tuple[str, str]] = []
+    folders, n_left = [""], MOST_WALKED
+    for folder in folders:  # it grows: the upper folders come first
+        try:
+            with os.scandir(folder or ".") as opened:
+                entries = sorted(islice(opened, n_left), key=lambda entry: entry.name)
+        except OSError:
+            continue
+        n_left -= len(entries)
+        for entry in entries:
+            path = os.path.join(folder, entry.name)
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name in _NOT_SEARCHED:
+                    continue
+                folders.append(path)
+                path += "/"
+            found.append((path if "/" in typed else entry.name, path))
+    yield from (path for _, path in choices.fitting(typed, found))
+
+
+def _fitting(typed: str, words: Iterable[tuple[str, str]], whole: Container[str] = ()) -> Iterator[Suggestion]:
+    """The words that fit, the best first. A blank follows a whole word, so that the next key begins another one.
+    `whole`: those that nothing follows."""
+    for text, note in choices.fitting(typed, words):
+        is_begun = (choices.rank(typed, text) or 0) <= choices.BEGINS
+        word = text if text.endswith(("/", "=")) else f"{text} "
+        yield Suggestion(word, len(typed), note, is_whole=is_begun and text in whole)

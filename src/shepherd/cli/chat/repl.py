@@ -1,10 +1,11 @@
 """The conversation in the terminal: reads a line, runs it, and again.
 
     Reader ─▶ line ─▶ /command ─────────────▶ commands ─▶ Chat
+                   ├▶ !command ─────────────▶ shell_command ─▶ Chat.attached
                    └▶ message, its files ─▶ Session.chat ─▶ Chat.play ─▶ View, saved
 
-A person and a pipe take the same path between two lines. Ctrl-C stops the answer, the tool or the command that runs,
-never the program. Not here: the /commands (`commands.py`), what they work on (`state.py`), how answers look
+A person and a pipe take the same path between two lines. Ctrl-C or Escape stops the answer, the tool or the command
+that runs, never the program. Not here: the /commands (`commands.py`), what they work on (`state.py`), how answers look
 (`cli/terminal`), and what a conversation is (`agent/session.py`).
 """
 
@@ -12,10 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from contextlib import nullcontext
+from typing import Any
 
-from shepherd.cli.chat import commands, completion
+from shepherd.cli import logs
+from shepherd.cli.chat import commands, completion, modes, shell_command, status_line
 from shepherd.cli.chat.state import Chat
 from shepherd.cli.signals import handling
 from shepherd.cli.terminal import mode
@@ -29,6 +32,7 @@ class Repl:
     def __init__(self, chat: Chat) -> None:
         self._chat = chat
         self._busy: asyncio.Task[None] | None = None
+        self._facts = status_line.Facts()
 
     async def run(self) -> int:
         """Converse; the exit status: 1 when a message of a pipe could not be answered."""
@@ -36,10 +40,15 @@ class Repl:
         chat.loop = loop = asyncio.get_running_loop()
         # Keys typed during an answer are not echoed; the next prompt gets them. The mode lasts for the whole
         # conversation: between an answer and a prompt, the terminal's own line editor would take the keys.
-        quiet = mode.reading(keys=True) if chat.reader.has_editor else nullcontext()
+        quiet = mode.reading(keys=True) if chat.editor is not None else nullcontext()
+        if chat.editor is not None:
+            chat.editor.status = lambda width: status_line.line(self._facts, modes.LABELS[chat.mode], width)
+            chat.editor.bind("s-tab", lambda: chat.set_mode(modes.following(chat.mode)))
         with handling(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(self._stop)), quiet:
             while not chat.is_over:
                 await chat.view.settled()
+                if chat.editor is not None:
+                    self._facts = await asyncio.to_thread(status_line.gather, chat)
                 try:
                     line = await chat.reader.read(self._suggest)
                 except KeyboardInterrupt:
@@ -58,7 +67,10 @@ class Repl:
         return completion.suggestions(self._chat, commands.COMMANDS, before)
 
     def _stop(self) -> None:
-        """Ctrl-C: once per answer. A second one must not interrupt the cleanup, nor end the program."""
+        """Ctrl-C or Escape: once per answer. A second one must not interrupt the cleanup, nor end the program. Lines
+        that wait are not sent, and not lost."""
+        if (editor := self._chat.editor) is not None:
+            editor.draft.take_back()
         if self._busy is not None:
             self._busy.cancel()
             self._busy = None
@@ -66,11 +78,12 @@ class Repl:
     async def _take(self, line: str) -> None:
         if not line.strip():
             return
-        is_command = commands.is_command(line)
-        work = commands.run(self._chat, line) if is_command else self._send(line.strip())
+        is_command, work = self._work(line)
         self._busy = task = asyncio.create_task(work)
+        editor, screen = self._chat.editor, self._chat.view.screen
         try:
-            await task
+            with logs.above(screen), editor.ahead(screen, self._stop) if editor and screen else nullcontext():
+                await task
         except asyncio.CancelledError:
             if (current := asyncio.current_task()) is not None and current.cancelling():
                 raise  # the program ends, not only the answer
@@ -84,11 +97,19 @@ class Repl:
         finally:
             self._busy = None
 
+    def _work(self, line: str) -> tuple[bool, Coroutine[Any, Any, None]]:
+        """What a line does, and whether it is a command."""
+        if commands.is_command(line):
+            return True, commands.run(self._chat, line)
+        if shell_command.is_one(line):
+            return self._chat.reader.is_person, shell_command.run(self._chat, line)
+        return False, self._send(line.strip())
+
     async def _send(self, text: str) -> None:
         """Send `text` with the files that it names, and show the answer. Raises: as `attach.parts`."""
         chat = self._chat
         parts = await chat.read_parts(text)
-        if await chat.play(chat.session.chat((*chat.attached, *parts))):
+        if await chat.play(chat.session.chat(chat.asked((*chat.attached, *parts)))):
             chat.attached = []
             await self._propose_instructions(text)
 
@@ -103,6 +124,9 @@ class Repl:
             for found in candidates(text):
                 proposal = await asyncio.to_thread(chat.memory.propose, found.value, found.kind)
                 if proposal is not None:
-                    chat.note(f"Keep for good: “{proposal.value}”? /profile keep {proposal.id}")
+                    chat.note(f"Keep “{proposal.value}” for all conversations?")
+                    chat.note(
+                        f"/profile keep {proposal.id} adds it to their system prompt; without it nothing changes."
+                    )
         except ShepherdError as error:
             chat.view.fail(error)

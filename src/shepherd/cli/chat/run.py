@@ -31,10 +31,17 @@ from shepherd.process.files import MOST_DOCUMENT_BYTES
 
 if TYPE_CHECKING:
     from shepherd.config import Config
+    from shepherd.tools.permission import Mode
 
 
 def run(
-    options: Mapping[str, Any], *, prompt: str | None, as_json: bool, go_on: bool, resume: str | None
+    options: Mapping[str, Any],
+    *,
+    prompt: str | None,
+    as_json: bool,
+    go_on: bool,
+    resume: str | None,
+    mode: Mode | None,
 ) -> int | None:
     """Chat, or list the tools or serve where the options or the configuration say so; the exit status. Raises:
     `ShepherdError` when the model cannot be loaded or the one prompt cannot be answered."""
@@ -45,9 +52,11 @@ def run(
         return None
     if go_on and resume is not None:
         click.get_current_context().fail("--continue and --resume name two conversations; give one.")
-    if resume is not None and not resume.strip():
+    piped = not sys.stdin.isatty()
+    one_shot = prompt is not None or as_json or (piped and not options.get("bare"))
+    picks = resume == ""
+    if resume is not None and not resume.strip() and (one_shot or not picks):
         click.get_current_context().fail("--resume needs the name of a conversation; --continue takes the newest.")
-    resume = saved_commands.NEWEST if go_on else resume
     config, bare = configure.load_config(options), bool(options.get("bare"))
     asked_to_chat = prompt is not None or as_json or resume is not None or not bare
     if options.get("server") or (config.serve and not asked_to_chat):
@@ -56,13 +65,32 @@ def run(
         logs.set_up({**options, "server": True, "log_json": config.server.log_json})
         serve.serve(config)
         return None
+    if picks:
+        resume = _pick(config)
+        if resume is None:
+            return None
+    resume = saved_commands.NEWEST if go_on else resume
     pull.offer(config)
-    piped = not sys.stdin.isatty()
-    one_shot = prompt is not None or as_json or (piped and not bare)
     if one_shot:
         typed, given = _prompt(prompt, piped=piped)
-        return signals.run(_answer_once(config, typed, given, as_json=as_json, resume=resume))
-    return signals.run(_converse(config, resume))
+        return signals.run(_answer_once(config, typed, given, as_json=as_json, resume=resume, mode=mode))
+    return signals.run(_converse(config, resume, mode or "ask"))
+
+
+def _pick(config: Config) -> str | None:
+    """The conversation that a person chooses; where there is no terminal, a list of all. None = the program ends."""
+    from shepherd.app.app import App
+
+    listed = saved_commands.given(App(config).tools.saves()).list()
+    if not listed or not _on_terminal():
+        saved_commands.show(PipeView(), listed)
+        return None
+    return signals.run(saved_commands.pick(listed))
+
+
+def _on_terminal() -> bool:
+    """Whether a person at a terminal can be shown what changes."""
+    return sys.stdin.isatty() and render.is_terminal(sys.stdout) and render.is_terminal(sys.stdin)
 
 
 def _prompt(prompt: str | None, *, piped: bool) -> tuple[str, Text | Image | Audio]:
@@ -83,7 +111,13 @@ def _prompt(prompt: str | None, *, piped: bool) -> tuple[str, Text | Image | Aud
 
 
 async def _answer_once(
-    config: Config, typed: str, given: Text | Image | Audio, *, as_json: bool, resume: str | None
+    config: Config,
+    typed: str,
+    given: Text | Image | Audio,
+    *,
+    as_json: bool,
+    resume: str | None,
+    mode: Mode | None,
 ) -> int:
     from shepherd.app.app import App
     from shepherd.memory.users import LOCAL
@@ -102,6 +136,12 @@ async def _answer_once(
         session = app.conversations.session(user=LOCAL, recall=recall, tools=not is_new)
         if found is not None:
             session.restore(found[1])
+        notices: tuple[Text, ...] = ()
+        if mode is not None:
+            from shepherd.cli.chat import modes
+
+            modes.apply(mode, session)
+            notices = modes.notices(mode, session.messages)
         missing: list[str] = []
         *files, words = await asyncio.to_thread(
             attach.parts, typed, app, session.n_ctx, lambda line, part: missing.append(line) if part is None else None
@@ -115,7 +155,7 @@ async def _answer_once(
         whole = Text("\n\n".join(each for each in (words.text, text) if each.strip()))
         try:
             with closing(view.answer()) as answer:
-                async with aclosing(session.chat((*files, whole))) as events:
+                async with aclosing(session.chat((*notices, *files, whole))) as events:
                     async for event in events:
                         if instead := fallback_line(event):
                             render.show_note(instead)
@@ -133,13 +173,13 @@ async def _answer_once(
     return 0
 
 
-async def _converse(config: Config, resume: str | None) -> int:
+async def _converse(config: Config, resume: str | None, mode: Mode) -> int:
     import shepherd
     from shepherd.app.app import App
     from shepherd.cli.chat import repl, state
     from shepherd.memory.users import LOCAL
 
-    on_terminal = sys.stdin.isatty() and render.is_terminal(sys.stdout) and render.is_terminal(sys.stdin)
+    on_terminal = _on_terminal()
     view: View = TerminalView(show_thinking=config.show_thinking) if on_terminal else PipeView()
     app, person = App(config), view.person()
     try:
@@ -164,6 +204,7 @@ async def _converse(config: Config, resume: str | None) -> int:
 
             reader = PipeReader()
         chat = state.Chat(app, session, view, reader, max_rounds=config.tools.max_rounds)
+        chat.set_mode(mode)
         if found is not None:
             saved_commands.restore(chat, *found)
         elif is_first:

@@ -1,30 +1,33 @@
-"""Saved conversations: /save, /load and /continue, and the start of `--continue` and `--resume NAME`."""
+"""Saved conversations: /save, /load, /resume and /continue, and the start of `--continue` and `--resume [NAME]`."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shepherd.cli.chat import transcript
+from shepherd.cli.chat.status_line import shortened
 from shepherd.cli.text import cut, format_age
 from shepherd.core import InvalidRequest
 
 if TYPE_CHECKING:
     from shepherd.agent.storage import ConversationStore, SavedConversation, SavedListing
     from shepherd.cli.chat.state import Chat
+    from shepherd.cli.terminal.view import View
 
 NEWEST = ""
 """Instead of a name: the newest saved conversation."""
+NONE_SAVED = "No conversation is saved yet."
 
 
 def find(saves: ConversationStore | None, name: str) -> tuple[str, SavedConversation]:
     """The whole name and the content of the conversation called `name ...`. Raises: `InvalidRequest`, `SaveError`."""
-    saves = _given(saves)
+    saves = given(saves)
     if name == NEWEST:
         newest = saves.newest()
         if newest is None:
@@ -40,17 +43,52 @@ async def load(chat: Chat, argument: str) -> None:
     if argument:
         await resume(chat, argument)
         return
-    listed = await asyncio.to_thread(_given(chat.saves).list)
+    listed = await asyncio.to_thread(given(chat.saves).list)
+    show(chat.view, listed)
+    if listed:
+        chat.note("/load NAME continues one.")
+
+
+def show(view: View, listed: Sequence[SavedListing]) -> None:
+    """A line for each conversation."""
     if not listed:
-        chat.note("No conversation is saved yet.")
+        view.say(NONE_SAVED, style="dim")
         return
     now = datetime.now().astimezone()
     rows = [(each.name, age(each.changed, now), _length(each), each.error or each.title) for each in listed]
     widths = [max(len(row[n]) for row in rows) for n in range(3)]
     for each, row in zip(listed, rows, strict=True):
         name, old, length = (f"{cell:<{width}}" for cell, width in zip(row[:3], widths, strict=True))
-        chat.view.draw([(name, "red" if each.error else "cyan"), (f"  {old}  {length}", "dim"), (f"  {row[3]}", "")])
-    chat.note("/load NAME continues one.")
+        view.draw([(name, "red" if each.error else "cyan"), (f"  {old}  {length}", "dim"), (f"  {row[3]}", "")])
+
+
+async def choose(chat: Chat, argument: str) -> None:
+    """/resume: continue a conversation that the person chooses from a list."""
+    if argument or chat.editor is None:
+        await load(chat, argument)
+        return
+    listed = await asyncio.to_thread(given(chat.saves).list)
+    if not listed:
+        chat.note(NONE_SAVED)
+        return
+    with chat.editor.aside():
+        name = await pick(listed)
+    if name is not None:
+        await resume(chat, name)
+
+
+async def pick(listed: Sequence[SavedListing]) -> str | None:
+    """The name of the conversation that a person at the terminal chooses; None = none."""
+    from shepherd.cli.terminal import picker
+
+    now = datetime.now().astimezone()
+    rows = []
+    for each in listed:
+        folder = shortened(Path(each.folder)) if each.folder else ""
+        note = " · ".join(filter(None, (age(each.changed, now), folder, _length(each))))
+        words = f"{each.first} {each.folder} {each.changed:%Y-%m-%d}"
+        rows.append(picker.Row(each.name, each.error or each.title or each.name, note, words, each.last))
+    return await picker.pick("Continue which conversation?", rows)
 
 
 async def resume(chat: Chat, name: str) -> None:
@@ -87,11 +125,11 @@ async def save(chat: Chat, argument: str) -> None:
     if is_file(argument):
         await write(chat, argument, "")
         return
-    saves = _given(chat.saves)
+    saves = given(chat.saves)
     if not chat.session.messages:
         raise InvalidRequest("there is nothing to save yet", field="name")
     before = chat.name
-    chat.name = await asyncio.to_thread(saves.save, chat.session.to_saved(), argument or before)
+    chat.name = await asyncio.to_thread(saves.save, chat.to_saved(), argument or before)
     if before and before != chat.name:  # the same conversation under a new name
         await asyncio.to_thread(saves.remove, before)
     chat.note(f"Saved as {chat.name}; 'shepherd --resume {chat.name}' continues it.")
@@ -145,7 +183,7 @@ def _length(listed: SavedListing) -> str:
     return f"{listed.n_messages} messages"
 
 
-def _given(saves: ConversationStore | None) -> ConversationStore:
+def given(saves: ConversationStore | None) -> ConversationStore:
     """Raises: `InvalidRequest` when conversations are not saved."""
     if saves is None:
         raise InvalidRequest("conversations are not saved here (--no-save, or [chat] save = false)", field="name")

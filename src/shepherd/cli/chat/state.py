@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager, closing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from shepherd.cli import logs, render
-from shepherd.cli.chat import attach
+from shepherd.cli import render
+from shepherd.cli.chat import attach, modes
 from shepherd.cli.chat.stats import TurnStats
 from shepherd.cli.terminal.answer import fallback_line
 from shepherd.cli.terminal.view import View
@@ -26,12 +26,14 @@ from shepherd.core import Audio, Image, ShepherdError, Text
 
 if TYPE_CHECKING:
     from shepherd.agent.session import Session
+    from shepherd.agent.storage import SavedConversation
     from shepherd.agent.turn import TurnEvent
     from shepherd.app.app import App
     from shepherd.cli.terminal.answer import JsonAnswer, PlainAnswer
     from shepherd.cli.terminal.editor import TerminalReader
     from shepherd.cli.terminal.live import MarkdownAnswer
     from shepherd.cli.terminal.reader import PipeReader
+    from shepherd.tools.permission import Mode
 
     Reader = TerminalReader | PipeReader
 
@@ -65,11 +67,34 @@ class Chat:
         self.has_failed = False
         self.loop: asyncio.AbstractEventLoop | None = None
         """While lines are read."""
+        self._mode: Mode = "ask"
         self._max_rounds = max_rounds
         self._cannot_save = False
         self._thread = threading.get_ident()
 
+    @property
+    def editor(self) -> TerminalReader | None:
+        """The line editor; None where a terminal or a pipe edits the lines."""
+        return cast("TerminalReader", self.reader) if self.reader.has_editor else None
+
+    @property
+    def mode(self) -> Mode:
+        """What runs without a question."""
+        return self._mode
+
+    def set_mode(self, mode: Mode) -> None:
+        self._mode = mode
+        modes.apply(mode, self.session)
+
     # turns
+
+    def asked(self, parts: Sequence[attach.Attached], *, instead: bool = False) -> tuple[attach.Attached, ...]:
+        """A message with the notices that the model needs before it; `instead`: of the last question."""
+        before = self.session.messages
+        if instead:
+            at = next((at for at in range(len(before) - 1, -1, -1) if before[at].is_input), 0)
+            before = before[:at]
+        return (*modes.notices(self.mode, before), *parts)
 
     async def read_parts(self, text: str) -> tuple[attach.Attached, ...]:
         """As `attach.parts`; shows a line for each file."""
@@ -87,7 +112,7 @@ class Chat:
         turn = TurnStats()
         instead = ""
         try:
-            with logs.above(self.view.screen), closing(self.view.answer()) as answer:
+            with closing(self.view.answer()) as answer:
                 async with aclosing(events), _ticking(answer):
                     async for event in events:
                         instead = fallback_line(event) or instead
@@ -114,11 +139,14 @@ class Chat:
         if self.saves is None or not self.session.messages:
             return
         try:
-            self.name = await asyncio.to_thread(self.saves.save, self.session.to_saved(), self.name)
+            self.name = await asyncio.to_thread(self.saves.save, self.to_saved(), self.name)
         except (ShepherdError, OSError) as error:
             if not self._cannot_save:
                 self.say(f"This conversation cannot be saved: {error}", "yellow")
             self._cannot_save = True
+
+    def to_saved(self) -> SavedConversation:
+        return replace(self.session.to_saved(), folder=str(attach.here()))
 
     def reset(self) -> None:
         """Forget the name, the statistics and the attachments: another conversation begins."""

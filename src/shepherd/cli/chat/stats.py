@@ -125,11 +125,16 @@ class TurnStats:
         """The time in which tokens came; prompts and tools do not count."""
         return sum(each.seconds for each in self.answers)
 
+    @property
+    def n_held(self) -> int | None:
+        """Tokens in the context at its end; None when no answer has begun."""
+        return self.answers[-1].usage.total - self._n_evicted_now if self.answers else None
+
     def line(self, n_ctx: int, max_rounds: int | None = None) -> str:
         """Speed, cache, context and calls of the turn; empty when no answer of it finished."""
         if self.reason is None:
             return ""
-        usage, last = self.usage, self.answers[-1].usage
+        usage = self.usage
         parts = [f"{usage.output} tokens"]
         if self.seconds > 0:
             n_timed = sum(each.usage.output - 1 for each in self.answers if each.seconds > 0)
@@ -139,7 +144,7 @@ class TurnStats:
         # The first prompt alone: this turn itself computed what later prompts find in the cache.
         n_cached = self.answers[0].usage.cache_read
         parts.append(f"{usage.prompt - usage.cache_read} new + {n_cached} cached")
-        n_held = last.total - self._n_evicted_now
+        n_held = self.n_held or 0
         parts.append(f"{bar(n_held, n_ctx, 8)} {n_held}/{n_ctx}")
         if self.n_calls:
             of = format_count(self.n_rounds, "round")

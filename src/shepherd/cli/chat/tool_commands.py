@@ -66,7 +66,8 @@ async def tools(chat: Chat, argument: str) -> None:
 
 
 def restore_switches(chat: Chat) -> None:
-    """Switch the tools of a new toolbox as the user switched those of the last one."""
+    """Switch the mode and the tools of a new toolbox as the user switched those of the last one."""
+    chat.set_mode(chat.mode)
     if chat.switched_tools and chat.session.toolbox is not None:
         for name, on in chat.switched_tools.items():
             with contextlib.suppress(ToolError):  # the tool has gone, or the configuration forbids it
@@ -189,7 +190,8 @@ async def prompt(chat: Chat, argument: str) -> None:
     attach.check_senses(parts, chat.app, f"a part of {found.name}", field="name")
     text = "".join(part.text for part in parts if isinstance(part, Text)).strip()
     chat.note(text)
-    await chat.play(chat.session.chat([*(part for part in parts if not isinstance(part, Text)), Text(text)]))
+    asked = chat.asked([*(part for part in parts if not isinstance(part, Text)), Text(text)])
+    await chat.play(chat.session.chat(asked))
 
 
 def _find_prompt(name: str, known: Sequence[Prompt]) -> Prompt:

@@ -1,28 +1,49 @@
-"""The line editor of the chat: prompt_toolkit with keys, history and completion. Import it late: it is heavy.
+"""The line editor of the chat: keys, history, a menu and a status line. Import it late: prompt_toolkit is heavy.
 
-Enter sends, unless the text is unfinished: it ends with a backslash, or a ``` fence is open.
+    > /ctx                                   the line
+    › /context  Show the content of ...      what fits (`choices.py`), while a command or an @file is typed
+    lamb · ask · ~/work · 397/4096           the status line
+
+Enter sends, unless the text is unfinished: it ends with a backslash, or a ``` fence is open. Not here: what is typed
+during an answer (`ahead.py`), what the menu offers (`cli/chat/completion.py`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice, takewhile
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.buffer import CompletionState
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion, get_common_complete_suffix
+from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
-from prompt_toolkit.formatted_text import HTML
+from prompt_toolkit.filters import Condition, to_filter
+from prompt_toolkit.formatted_text import HTML, StyleAndTextTuples
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.styles import Style
 
-from shepherd.cli.terminal.reader import PROMPT, Suggest
+from shepherd.cli.terminal import choices
+from shepherd.cli.terminal.ahead import ESCAPE_S, LEAST_HEIGHT, Ahead, Draft, is_unfinished
+from shepherd.cli.terminal.reader import PROMPT, Suggest, Suggestion
+from shepherd.cli.terminal.screen import Screen
 from shepherd.cli.text import clean
 
 PLACEHOLDER = "Type a message; /help shows the commands"
-_FENCE = re.compile(r"^\s*(```|~~~)", re.MULTILINE)
+STYLE = Style.from_dict(
+    {
+        "bottom-toolbar": "noreverse",
+        "bottom-toolbar.text": "",
+        "marked": "bold ansicyan",
+        "note": "ansibrightblack",
+        "status": "ansibrightblack",
+    }
+)
+MENU_ROWS = 10
+MOST_OFFERED = 100
 
 
 class TerminalReader:
@@ -30,43 +51,208 @@ class TerminalReader:
     has_editor = True
 
     def __init__(self) -> None:
+        self.status: Callable[[int], str] = lambda width: ""
+        """The status line of at most so many columns."""
+        self.keys: dict[str, Callable[[], None]] = {}
+        """What keys do at the prompt and during an answer, by their names; `bind` adds one."""
+        self.draft = Draft()
+        self.menu = Menu(lambda before: ())
+        self._bindings = _keys(self)
         self._session: PromptSession[str] = PromptSession(
             [("ansigreen", PROMPT)],  # coloured, because prompt_toolkit draws no space that has no style
             history=_history(),
             multiline=True,
-            key_bindings=_keys(),
-            complete_while_typing=True,
-            complete_in_thread=True,  # completion reads folders and saved conversations
+            key_bindings=self._bindings,
             prompt_continuation=lambda width, line_number, is_soft_wrap: " " * width,
-            reserve_space_for_menu=4,
+            bottom_toolbar=self._below,
+            style=STYLE,
         )
+        self._session.app.timeoutlen = self._session.app.ttimeoutlen = ESCAPE_S
+        # The rows below follow the line at once, and are not at the end of the screen.
+        self._session.layout.current_window.dont_extend_height = to_filter(True)
+        buffer = self._session.default_buffer
+        buffer.on_text_insert += lambda _: self._look(begins=True)
+        buffer.on_text_changed += lambda _: self._look()
+        buffer.on_cursor_position_changed += lambda _: self._look()
+        self._ahead: Ahead | None = None
         self._placeholder: HTML | str = HTML(f"<style fg='ansibrightblack'>{PLACEHOLDER}</style>")
 
+    def bind(self, key: str, act: Callable[[], None]) -> None:
+        """Let a key do something at the prompt and during an answer."""
+        self.keys[key] = act
+
+        @self._bindings.add(key)
+        def _act(event: KeyPressEvent) -> None:
+            act()
+
     async def read(self, suggest: Suggest) -> str | None:
+        """The next message or command: one that waits, or else a new one. None at the end. Raises: `KeyboardInterrupt`
+        after Ctrl-C at an empty prompt."""
+        if self.draft.waiting:
+            return self._take_waiting(self.draft.waiting.pop(0))
+        if self.draft.is_over and not self.draft.text:
+            return None
+        begun, self.draft.text, self.draft.is_over = self.draft.text, "", False
+        self.menu = Menu(suggest)
         try:
-            text = await self._session.prompt_async(
-                placeholder=self._placeholder, completer=_Completer(suggest), handle_sigint=False
-            )
+            text = await self._session.prompt_async(placeholder=self._placeholder, default=begun, handle_sigint=False)
         except EOFError:
             return None
         self._placeholder = ""
         return text
 
+    @contextmanager
+    def ahead(self, screen: Screen, stop: Callable[[], None]) -> Iterator[None]:
+        """Within the block an answer comes, and what is typed waits for its end. `stop`: for Escape."""
+        keys = {**self.keys, "escape": stop}
+        self._ahead = Ahead(self._session.input, screen, self.draft, keys, self.status)
+        with self._ahead.listening():
+            yield
 
-def is_unfinished(text: str) -> bool:
-    """Whether Enter starts a new line."""
-    return text.endswith("\\") or len(_FENCE.findall(text)) % 2 == 1
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Within the block, which is in one of `ahead`, another program or list has the terminal."""
+        assert self._ahead is not None
+        with self._ahead.paused():
+            yield
+
+    def _take_waiting(self, line: str) -> str:
+        from rich.text import Text
+
+        assert self._ahead is not None
+        self._session.history.append_string(line)
+        self._ahead.screen.console.print(Text.assemble((PROMPT, "green"), clean(line)), soft_wrap=True)
+        return line
+
+    # the menu
+
+    def _look(self, *, begins: bool = False) -> None:
+        """The text or the cursor has changed; `begins`: something was typed, which may begin the menu."""
+        before = self._session.default_buffer.document.text_before_cursor
+        if self.menu.follow(before, begins=begins):
+            self._session.app.create_background_task(self._search(self.menu, before))
+
+    async def _search(self, menu: Menu, before: str) -> None:
+        found = await asyncio.to_thread(menu.search, before)
+        menu.offer(before, found)
+        self._session.app.invalidate()
+
+    def _below(self) -> StyleAndTextTuples:
+        """The rows below the line."""
+        size = self._session.output.get_size()
+        n_typed = self._session.default_buffer.document.line_count
+        has_status = size.rows >= LEAST_HEIGHT
+        room = max(1, min(MENU_ROWS, size.rows - n_typed - has_status - 1))
+        offered = [(clean(each.text.rstrip(" ")), clean(each.note)) for each in self.menu.offered]
+        lines = choices.rows(offered, self.menu.marked, width=size.columns - 1, room=room)
+        if has_status:
+            lines.append([("class:status", self.status(size.columns - 1))])
+        pieces: StyleAndTextTuples = [piece for line in lines for piece in (*line, ("", "\n"))]
+        return pieces[:-1]
 
 
-def _keys() -> KeyBindings:
+class Menu:
+    """What is offered for the text before the cursor, and the marked row. Pure, except for `search`."""
+
+    def __init__(self, suggest: Suggest) -> None:
+        self.offered: Sequence[Suggestion] = ()
+        self.marked: int | None = None
+        self.suggest = suggest
+        self._before = ""
+        self._is_open = False
+        self._closed: str | None = None
+        """The text for which Escape has closed it; more text leaves it closed."""
+        self._turn: tuple[Document, Sequence[Suggestion], int, Document] | None = None
+        """After Tab: the text before, what was offered, which of it was taken, and the text now."""
+
+    def follow(self, before: str, *, begins: bool = False) -> bool:
+        """Offer what fits the text `before` the cursor; True: it must be searched in a thread, and then `offer`ed."""
+        is_new = before != self._before or (begins and not self._is_open)
+        self._before = before
+        if self._closed is not None and not before.startswith(self._closed):
+            self._closed = None
+        is_command = before.startswith("/") and "\n" not in before
+        can_offer = self._closed is None and (is_command or "@" in before)
+        self._is_open = can_offer and (begins or self._is_open)
+        if not is_new:
+            return False
+        self.offered, self.marked = (), None
+        if self._is_open and is_command and " " not in before:  # the table of commands: no disk, no server
+            self.offer(before, self.search(before))
+            return False
+        return self._is_open
+
+    def search(self, before: str) -> Sequence[Suggestion]:
+        """May read folders."""
+        return [*islice(self.suggest(before), MOST_OFFERED)]
+
+    def offer(self, before: str, found: Sequence[Suggestion]) -> None:
+        if before == self._before and self._is_open:
+            self.offered = found
+            self.marked = 0 if found and before.startswith("/") and " " not in before else None
+
+    def move(self, step: int) -> None:
+        n = len(self.offered)
+        self.marked = (0 if step > 0 else n - 1) if self.marked is None else (self.marked + step) % n
+
+    def close(self) -> None:
+        self.offered, self.marked, self._is_open, self._closed = (), None, False, self._before
+
+    def take_marked(self, buffer: Buffer) -> bool:
+        """Put the marked row into the line; whether Enter still has to send the line."""
+        if self.marked is None or not self.offered or buffer.document.text_after_cursor.strip():
+            return True
+        found = self.offered[self.marked]
+        typed = self._before[len(self._before) - found.n_replaced :]
+        if typed.rstrip(" ") != found.text.rstrip(" "):
+            self._take(buffer, found)
+            return found.is_whole
+        return True
+
+    def tab(self, buffer: Buffer) -> None:
+        """Take the marked row, or the only one, or the common beginning of all, or each in turn."""
+        if self._turn is not None and self._turn[3] == buffer.document and len(self._turn[1]) > 1:
+            start, offered, at, _ = self._turn
+            buffer.document = start
+            self._take(buffer, offered[(at + 1) % len(offered)])
+            self._turn = start, offered, (at + 1) % len(offered), buffer.document
+            return
+        before = buffer.document.text_before_cursor
+        offered = self.offered or self.search(before)  # at once, for fast typists
+        if not offered:
+            return
+        at = self.marked if self.marked and offered is self.offered else 0
+        if not at and (common := _common(before, offered)):
+            buffer.insert_text(common)
+            return
+        start = buffer.document
+        self._take(buffer, offered[at])
+        self._turn = start, offered, at, buffer.document
+
+    def _take(self, buffer: Buffer, found: Suggestion) -> None:
+        has_blank = buffer.document.current_char == " "
+        buffer.delete_before_cursor(found.n_replaced)
+        buffer.insert_text(found.text.rstrip(" ") if has_blank else found.text)
+
+
+def _common(before: str, offered: Iterable[Suggestion]) -> str:
+    """What those that begin with the typed text all go on with; empty for a single one, which is taken whole."""
+    rests = [each.text.removeprefix(typed) for each in offered
+             if each.text.startswith(typed := before[len(before) - each.n_replaced :])]  # fmt: skip
+    alike = (column[0] for column in takewhile(lambda column: len({*column}) == 1, zip(*rests, strict=False)))
+    return "".join(alike) if len(rests) > 1 else ""
+
+
+def _keys(reader: TerminalReader) -> KeyBindings:
     keys = KeyBindings()
+    has_menu = Condition(lambda: bool(reader.menu.offered))
 
     @keys.add("enter")
     def _send(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
-        if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
-            buffer.complete_state = None  # the first Enter takes what the menu offers
-        elif not is_unfinished(buffer.document.text_before_cursor + buffer.document.text_after_cursor):
+        if not reader.menu.take_marked(buffer):
+            return
+        if not is_unfinished(buffer.text):
             buffer.validate_and_handle()
         else:
             if buffer.document.text_before_cursor.endswith("\\"):
@@ -75,21 +261,21 @@ def _keys() -> KeyBindings:
 
     @keys.add("tab")
     def _complete(event: KeyPressEvent) -> None:
-        """Take the only completion, or the common beginning of all, then each in turn; at once, for fast typists."""
-        buffer = event.current_buffer
-        state = buffer.complete_state
-        if state is not None and state.complete_index is not None:
-            buffer.complete_next()
-            return
-        pressed = CompleteEvent(completion_requested=True)
-        found = list(buffer.completer.get_completions(buffer.document, pressed)) or (state.completions if state else [])
-        if len(found) == 1:
-            buffer.apply_completion(found[0])
-        elif found and (common := get_common_complete_suffix(buffer.document, found)):
-            buffer.insert_text(common)
-        elif found:
-            buffer.complete_state = CompletionState(buffer.document, found)
-            buffer.go_to_completion(0)
+        reader.menu.tab(event.current_buffer)
+
+    @keys.add("down", filter=has_menu)
+    @keys.add("c-n", filter=has_menu)
+    def _next(event: KeyPressEvent) -> None:
+        reader.menu.move(1)
+
+    @keys.add("up", filter=has_menu)
+    @keys.add("c-p", filter=has_menu)
+    def _previous(event: KeyPressEvent) -> None:
+        reader.menu.move(-1)
+
+    @keys.add("escape", filter=has_menu)
+    def _close(event: KeyPressEvent) -> None:
+        reader.menu.close()
 
     @keys.add("escape", "enter")
     def _new_line(event: KeyPressEvent) -> None:
@@ -99,22 +285,12 @@ def _keys() -> KeyBindings:
     def _discard(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
         if buffer.text:
-            buffer.reset()
+            buffer.reset(append_to_history=True)  # Up brings it back
+            reader.menu = Menu(reader.menu.suggest)
         else:
             event.app.exit(exception=KeyboardInterrupt, style="class:aborting")
 
     return keys
-
-
-class _Completer(Completer):
-    def __init__(self, suggest: Suggest) -> None:
-        self._suggest = suggest
-
-    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
-        has_blank = document.current_char == " "
-        for found in self._suggest(document.text_before_cursor):
-            text = found.text.rstrip(" ") if has_blank else found.text
-            yield Completion(text, -found.n_replaced, display=clean(found.text), display_meta=clean(found.note))
 
 
 def _history() -> History:

@@ -23,12 +23,14 @@ WITHDRAWN = "  This is no longer asked for, and is not sent. Enter: continue  "
 _MOST_AT_ONCE = 3
 """Characters of a fast typist that arrive together; more are pasted, and are not an answer."""
 _PASTE = "<bracketed-paste>"
+_ESCAPE_S = 0.2
+"""After so long, an Escape is one."""
 _PATIENCE_S = 1.0
 """How long Ctrl-C may take to end the turn; then it means no."""
 
 
 class TerminalKeyboard:
-    """The keys of a person at a terminal; from the event loop only. Ctrl-C ends the turn, as it does everywhere."""
+    """The keys of a person at a terminal; from the event loop only. Ctrl-C or Escape ends the turn, as everywhere."""
 
     def __init__(self, source: Input | None = None) -> None:
         """`source`: None = standard input at the time of a question."""
@@ -36,6 +38,8 @@ class TerminalKeyboard:
         self._input: Input | None = None
         """Set while it listens."""
         self._keys: asyncio.Queue[KeyPress | None] = asyncio.Queue()
+        self._escape: asyncio.TimerHandle | None = None
+        """Takes an Escape that no other key has followed."""
 
     @contextmanager
     def listen(self) -> Iterator[None]:
@@ -49,6 +53,7 @@ class TerminalKeyboard:
             store_typeahead(self._input, self._input.read_keys())
             with self._input.attach(self._take):
                 yield
+            self._forget_escape()
             left = [self._keys.get_nowait() for _ in range(self._keys.qsize())]
             # An Enter belongs to the answer before it.
             store_typeahead(self._input, [press for press in left if press is not None and _name(press) != ENTER])
@@ -59,7 +64,7 @@ class TerminalKeyboard:
         if press is None:
             return END
         name = _name(press)
-        if name == "c-c":
+        if name in {"c-c", "escape"}:
             await _interrupt()
             return END
         return {"c-d": END}.get(name, name)
@@ -71,6 +76,7 @@ class TerminalKeyboard:
         from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
 
         assert self._input is not None
+        self._forget_escape()
         ahead = get_typeahead(self._input)
         session: PromptSession[str] = PromptSession(erase_when_done=True, input=self._input)
         try:
@@ -89,17 +95,29 @@ class TerminalKeyboard:
             store_typeahead(self._input, ahead + get_typeahead(self._input))
 
     def _take(self) -> None:
+        assert self._input is not None
+        self._put(self._input.read_keys())
+        if self._input.closed:
+            self._keys.put_nowait(None)
+        self._forget_escape()
+        flush = self._input.flush_keys
+        self._escape = asyncio.get_running_loop().call_later(_ESCAPE_S, lambda: self._put(flush()))
+
+    def _forget_escape(self) -> None:
+        if self._escape is not None:
+            self._escape.cancel()
+
+    def _put(self, presses: list[KeyPress]) -> None:
         from prompt_toolkit.input.typeahead import store_typeahead
 
         assert self._input is not None
-        presses = self._input.read_keys()
+        if len(presses) > 1 and _name(presses[0]) == "escape":  # Alt and another key
+            return
         if len(presses) > _MOST_AT_ONCE or any(_name(press) == _PASTE for press in presses):
             store_typeahead(self._input, presses)
             return
         for press in presses:
             self._keys.put_nowait(press)
-        if self._input.closed:
-            self._keys.put_nowait(None)
 
 
 def _name(press: KeyPress) -> str:

@@ -34,6 +34,8 @@ class Suggestion:
     n_replaced: int
     """Characters before the cursor that it replaces."""
     note: str = ""
+    is_whole: bool = False
+    """A command that begins like the typed text and takes no argument: Enter sends it."""
 
 
 Suggest = Callable[[str], Iterable[Suggestion]]

@@ -40,15 +40,15 @@ class TerminalView:
 
     def say(self, text: str, *, style: str = "") -> None:
         """Show a line of the program, not of the model."""
-        from rich.text import Text
-
-        self.console.print(Text(text, style=style), soft_wrap=True)
+        self.draw([(text, style)])
 
     def draw(self, line: Sequence[tuple[str, str]]) -> None:
-        """Show a line of pieces, each with its style."""
+        """Show a line of pieces, each with its style; the terminal wraps it."""
         from rich.text import Text
 
-        self.console.print(Text.assemble(*line, no_wrap=True), soft_wrap=True)
+        with self.console.capture() as captured:
+            self.console.print(Text.assemble(*line, no_wrap=True), soft_wrap=True)
+        self.screen.interject(captured.get())
 
     def fail(self, error: ShepherdError) -> None:
         """Show an error after which the conversation continues."""

@@ -274,9 +274,10 @@ def run(
     max_bytes: int,
     stop: threading.Event,
     tell: Callable[[str], None],
+    keep: Callable[[int], HeadAndTail] = HeadAndTail,
 ) -> FinishedCommand:
-    """Run a program to its end, to the deadline, or until `stop` is set. Blocks; no process is left behind. Raises:
-    `ToolError` if it cannot be started.
+    """Run a program to its end, to the deadline, or until `stop` is set. Blocks; no process is left behind. `keep`
+    makes what takes an output. Raises: `ToolError` if it cannot be started.
     """
     from shepherd.process.tree import ProcessTree, exit_code_of, start  # noqa: PLC0415 - psutil costs 30 ms
 
@@ -286,7 +287,7 @@ def run(
         process = start(arguments, cwd=folder, env=env, mark=mark)
     except OSError as error:
         raise ToolError(f"the command cannot be started: {error.strerror or error}") from error
-    with contextlib.closing(OutputReader(process, max_bytes, tell)) as streams:
+    with contextlib.closing(OutputReader(process, max_bytes, tell, keep)) as streams:
         tree = ProcessTree(process.pid, mark)
         try:
             while (exit_code := exit_code_of(process)) is None and time.monotonic() < deadline and not stop.is_set():
@@ -319,11 +320,17 @@ def run(
 class OutputReader:
     """The two outputs of a process, read as they come; the end of the process ends a wait, too."""
 
-    def __init__(self, process: subprocess.Popen[bytes], max_bytes: int, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        max_bytes: int,
+        tell: Callable[[str], None],
+        keep: Callable[[int], HeadAndTail] = HeadAndTail,
+    ) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
         self.files: list[IO[bytes]] = [process.stdout, process.stderr]
-        self.kept = [HeadAndTail(max_bytes) for _ in self.files]
+        self.kept = [keep(max_bytes) for _ in self.files]
         self.tell = tell
         self.shown_at = time.monotonic()
         self.latest = b""

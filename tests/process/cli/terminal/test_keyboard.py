@@ -126,11 +126,11 @@ def test_what_was_typed_before_the_question_stays_for_the_next_prompt() -> None:
         typist.waits_for("line 'y a!'")
 
 
-@pytest.mark.parametrize("argument", ["question", "form"])
-def test_ctrl_c_stops_the_turn(argument: str) -> None:
+@pytest.mark.parametrize(("argument", "key"), [("question", "\x03"), ("form", "\x03"), ("question", "\x1b")])
+def test_ctrl_c_stops_the_turn_and_so_does_escape_at_a_question(argument: str, key: str) -> None:
     with typing(argument) as typist:
         typist.waits_for("Enter: no|city: Graz")
-        typist.types("\x03")
+        typist.types(key)
         typist.waits_for("Not answered.")
         typist.waits_for("said cancelled")
         typist.waits_for("left as before")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import cast
 
 import pytest
+from tests.places import ROOT
 from tests.unit.cli.playing import Play, Script, Scripted, Stage
 
 from shepherd.agent.session import Session
@@ -80,6 +82,27 @@ async def test_every_command_of_the_issue_is_there() -> None:
     wanted = """/help /model /provider /system /tools /memory /facts /profile /context /evict /save /load /continue
         /clear /undo /retry /edit /export /stats /prompts /prompt /resource /mcp /permissions /exit /quit"""
     assert set(wanted.split()) <= set(COMMANDS)
+
+
+def test_the_page_of_the_chat_has_every_command_with_its_argument() -> None:
+    table = (
+        (ROOT / "docs" / "chat.md").read_text(encoding="utf-8").partition("\n## Commands\n")[2].partition("\n## ")[0]
+    )
+    cells = re.findall(r"(?m)^\| (`/.*?`) \| ", table)
+    shown = {name for cell in cells for name in re.findall(r"/[a-z]+", cell)}
+    assert shown == {*COMMANDS}
+    for name, command in COMMANDS.items():
+        if command.argument and name not in {"/export", "/prompt", "/tools"}:  # the page says more, or less, of these
+            whole = f"`{name} {command.argument}`".replace("|", "\\|")
+            assert whole in cells, whole
+
+
+async def test_a_wish_is_proposed_with_what_keeping_it_does(play: Play, tmp_path: Path) -> None:
+    with UserStores(tmp_path / "memory.db") as stores:
+        stage = Stage(None, archive=stores.find_store(LOCAL))
+        played = await play("My name is Ada.", stage=stage, is_person=True, user=LOCAL)
+    assert "Keep “My name is Ada” for all conversations?" in played.out
+    assert "/profile keep 1 adds it to their system prompt; without it nothing changes." in played.out
 
 
 async def test_a_message_is_answered_and_a_command_is_not_sent(play: Play) -> None:

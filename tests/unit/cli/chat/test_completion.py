@@ -82,6 +82,10 @@ def after(before: str, of: Chat | None = None) -> list[str]:
         ("see @nowhere/", []),
         ("see @~nobody-there/", []),
         ("/model @note", ["/model @notes.txt"]),
+        ("see @inn", ["see @sub/inner.py"]),
+        ("see @inpy", ["see @sub/inner.py"]),
+        ("see @ub/in", ["see @sub/inner.py"]),
+        ("/ctx", ["/context "]),
     ],
 )
 def test_offers_go_on_with_what_was_typed(folder: Path, before: str, expected: list[str]) -> None:
@@ -97,6 +101,17 @@ def test_a_huge_folder_offers_its_beginning(folder: Path) -> None:
     for number in range(300):
         (folder / f"many{number:03}").touch()
     assert len(after("@many")) == completion.MAX_SUGGESTIONS
+
+
+def test_a_search_below_the_folder_ends_in_a_huge_one(folder: Path) -> None:
+    for number in range(completion.MOST_WALKED // 100 + 1):
+        (folder / f"a{number:03}").mkdir()
+        for file in range(100):
+            (folder / f"a{number:03}" / f"b{file}").touch()
+    (folder / "zzz").mkdir()
+    (folder / "zzz" / "last.txt").touch()
+    assert after("@last") == []
+    assert len(after("@b9")) > 10
 
 
 @given(st.text())

@@ -56,6 +56,18 @@ def test_the_first_conversation_goes_on_with_nothing(home: Home) -> None:
     assert "No conversation is saved yet; this one is the first." in done.stdout
 
 
+def test_without_a_terminal_the_conversations_are_listed(home: Home) -> None:
+    assert home.run("--resume").stdout == "No conversation is saved yet.\n"
+    home.run(*FLAGS, text="My name is Ann.\n/save talk\n")
+    done = home.run("--resume", text="never read\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"talk  \d+ s  2 messages  My name is Ann\.\n", done.stdout)
+    listed = home.run(*FLAGS, text="/resume\n/resume talk\n").stdout
+    assert "/load NAME continues one." in listed
+    assert "Continuing talk: 2 messages." in listed
+    assert json.loads((folder(home) / "talk.json").read_text())["folder"] == str(home.folder)
+
+
 def test_one_prompt_alone_is_not_saved_and_neither_is_what_must_not_be(home: Home) -> None:
     home.run(*FLAGS, "-p", "Hello")
     home.run(*FLAGS, "--no-save", text="Hello\n")

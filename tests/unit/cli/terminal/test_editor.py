@@ -71,6 +71,15 @@ async def test_a_word_behind_a_completed_command_is_its_argument(tmp_path: Path)
         ("/\t\texit\r", "/clear exit"),
         ("context\x01/he\t\r", "/help context"),
         (" context\x01/he\t\r", "/help context"),
+        ("/ctx\r\r", "/context "),
+        ("/sta\r", "/stats "),
+        ("/he\rstats\r", "/help stats"),
+        ("/prompt\r", "/prompt"),
+        ("/\x1b[B\x1b[B\r", "/undo "),
+        ("/\x1b[A\r", "/quit "),
+        ("/zzz\r", "/zzz"),
+        ("/un\x7f\x7fstat\r", "/stats "),
+        ("\x1b[200~/undo or not\x1b[201~\r", "/undo or not"),
     ):
         assert await typed(keys, offers) == line, keys
 
@@ -79,3 +88,37 @@ async def test_ctrl_c_at_an_empty_prompt_and_ctrl_d_are_told_apart() -> None:
     with pytest.raises(KeyboardInterrupt):
         await typed("\x03")
     assert await typed("\x04") is None
+
+
+async def test_what_ctrl_c_discards_stays_in_the_history(tmp_path: Path) -> None:
+    assert await typed("half a line\x03fine\r") == "fine"
+    assert "+half a line\n" in (tmp_path / "shepherd" / "history").read_text()
+
+
+async def test_escape_closes_the_menu_and_the_line_is_sent_as_it_is() -> None:
+    def offers(before: str) -> Iterable[Suggestion]:
+        return completion.suggestions(cast("Chat", None), COMMANDS, before)
+
+    menu = editor.Menu(offers)
+    assert not menu.follow("/und", begins=True)
+    assert [each.text for each in menu.offered] == ["/undo "]
+    assert menu.marked == 0
+    menu.close()
+    for before in ("/und", "/undo"):
+        menu.follow(before, begins=True)
+        assert not menu.offered, before
+    menu.follow("/un", begins=True)
+    assert menu.offered
+
+
+def test_the_menu_opens_by_typing_and_not_by_a_line_of_the_history() -> None:
+    menu = editor.Menu(suggest)
+    menu.follow("/e")
+    assert not menu.offered
+    menu.follow("/ex", begins=True)
+    assert menu.offered
+    assert menu.follow("see @x", begins=True), "files are searched in a thread"
+    menu.offer("see @", [Suggestion("@late", 1)])
+    assert not menu.offered, "what is found too late is dropped"
+    menu.offer("see @x", [Suggestion("@xyz", 2)])
+    assert menu.marked is None, "Enter sends the message unless a row is chosen"
