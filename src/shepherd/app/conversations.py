@@ -31,6 +31,7 @@ from shepherd.core import (
     Evicted,
     Image,
     InvalidRequest,
+    MemoryFailure,
     Message,
     Request,
     ShepherdError,
@@ -104,8 +105,9 @@ class Conversations:
         default is the configuration's. `tools`: whether it has tools that the configuration does not name. `person`:
         gives consent to tools; None = consent is refused.
 
-        Raises: `ConfigError` for a model that cannot chat, and when the configured memory cannot be opened. Without a
-        configured memory that is a warning: a machine may have no folder to write to.
+        Raises: `ConfigError` for a model that cannot chat; that, or `MemoryFailure`, when the configured memory cannot
+        be opened. Without a configured memory that is a warning: a machine may have no folder to write to, or a full
+        disk.
         """
         config, active, dispatcher = self._config, self.active, self._dispatcher
         if not active.cache:
@@ -113,7 +115,7 @@ class Conversations:
         store = None
         try:
             store = self._stores.find_store(user)
-        except ConfigError as error:
+        except (ConfigError, MemoryFailure) as error:
             if config.memory.database_path is not None:
                 raise
             logger.warning("this conversation goes without memory: %s", error)

@@ -33,6 +33,17 @@ def test_a_home_whose_name_is_not_utf_8_has_a_memory(tmp_path: Path) -> None:
     assert "is sound" in done.stdout
 
 
+@pytest.mark.model
+def test_windows_line_ends_are_read_as_line_ends(tmp_path: Path) -> None:
+    (tmp_path / "shepherd.toml").write_bytes(b"context_size = 1024\r\n[memory]\r\nrecall = false\r\n")
+    config = ("--config", str(tmp_path / "shepherd.toml"))
+    done = run(*config, "--max-tokens", "4", home=tmp_path, text="Hello!\r\n/nope\r\n/context\r\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Context: 1024 tokens" in done.stdout
+    assert "There is no command /nope" in done.stdout
+    assert "\r" not in done.stdout
+
+
 def test_a_working_folder_that_is_gone_is_one_sentence(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     shell = f'mkdir "{gone}" && cd "{gone}" && rmdir "{gone}" && exec "$@"'

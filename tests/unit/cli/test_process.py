@@ -310,6 +310,21 @@ def test_without_a_place_for_a_memory_the_chat_goes_on_without(home: Home) -> No
     assert "/proc/nowhere" in done.stderr
 
 
+def test_a_memory_whose_disk_fails_at_the_start_is_left_out_unless_it_was_chosen(home: Home) -> None:
+    """The disk is full, or fails: here, a folder stands where the log of the database is written."""
+    data = home.folder / "data"
+    (data / "shepherd" / "memory.db-wal").mkdir(parents=True)
+    home.env.pop("RAG_DB_PATH")
+    home.env["XDG_DATA_HOME"] = str(data)
+    done = home.run("chat", "-p", "Hello")
+    assert done.returncode == 0
+    assert "this conversation goes without memory: the memory " in done.stderr
+    home.env["RAG_DB_PATH"] = str(data / "shepherd" / "memory.db")
+    done = home.run("chat", "-p", "Hello")
+    assert done.returncode == 1
+    assert "memory.db failed: its disk failed" in done.stderr
+
+
 def test_a_memory_that_was_chosen_and_cannot_be_opened_is_one_sentence(home: Home) -> None:
     (home.folder / "notes.txt").write_text("no database at all")
     home.env["RAG_DB_PATH"] = str(home.folder / "notes.txt")

@@ -315,7 +315,11 @@ def _log_file() -> Path:
     import platformdirs
 
     folder = Path(platformdirs.user_log_dir("shepherd"))
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:  # no home, or one that cannot be written
+        folder = Path(tempfile.mkdtemp(prefix="shepherd-log-"))
     before = sorted(folder.glob("launch-*.log"), key=lambda file: file.stat().st_mtime)
     for file in before[: 1 - MAX_LOGS]:
         file.unlink(missing_ok=True)

@@ -21,10 +21,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from shepherd.process.files import replace_private
+from shepherd.process.files import read_within, replace_private
 
-MOST_BYTES = 1_000_000
-"""Of a file that is read."""
 MOST_FOLDERS = 6
 """Above a program, in which its package.json is looked for."""
 ASK_S = 10.0
@@ -42,6 +40,7 @@ class Package:
 
 
 def find_package(program: str) -> Package:
+    """What the next package.json above the program says, behind the links that npm makes."""
     for folder in islice(Path(program).resolve().parents, MOST_FOLDERS):
         if found := _object_in(folder / "package.json"):
             engines = found.get("engines")
@@ -96,8 +95,7 @@ def keep_prompt(client: str, package: Package, n_tokens: int, file: Path) -> Non
 def _object_in(file: Path) -> Mapping[str, Any]:
     """The object in a JSON file; empty where there is none."""
     try:
-        with file.open("rb") as opened:
-            found = json.loads(opened.read(MOST_BYTES))
+        found = json.loads(read_within(file))
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

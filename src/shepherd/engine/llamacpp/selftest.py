@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import logging
 import platform
+import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ logger = logging.getLogger(__name__)
 _FILE_TYPES: tuple[Literal["Q8_0", "Q4_0"], ...] = ("Q8_0", "Q4_0")
 TIMEOUT_S = 120.0
 """A healthy child takes about a second."""
+ROOM_BYTES = 32 << 20
+"""For the quantised models of the test, which have 9 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +50,13 @@ Run = Callable[[bool], int]
 """Runs the child with or without extra buffer types; its exit status (negative: killed by that signal)."""
 
 
-def verdict(cache_folder: Path, *, run: Run | None = None, build: str | None = None) -> Verdict:
+def verdict(
+    cache_folder: Path, *, run: Run | None = None, build: str | None = None, room_bytes: int | None = None
+) -> Verdict:
     """The verdict on the library build in use, from the cache if this build was tested before.
+
+    `room_bytes`: free for the models of the test; None = as the folder for temporary files has. Without enough there is
+    no test: the safe way is taken, until the next start.
 
     Raises: `EngineError` if it crashes with and without extra buffer types.
     """
@@ -57,6 +65,10 @@ def verdict(cache_folder: Path, *, run: Run | None = None, build: str | None = N
     known = _read(file)
     if known is not None:
         return known
+    folder = tempfile.gettempdir()
+    if (shutil.disk_usage(folder).free if room_bytes is None else room_bytes) < ROOM_BYTES:
+        untested = f"the library is not tested, since {folder} has no room for {ROOM_BYTES >> 20} MiB"
+        return Verdict(False, f"{untested}; quantised models run without AMX, which is slower")
     found = _test(run or run_child)
     child.keep(file, {"use_extra_bufts": found.use_extra_bufts, "detail": found.detail})
     return found

@@ -191,6 +191,17 @@ def test_a_node_that_is_too_old_is_told_before_the_client_starts(stub: Stub, lis
         assert "Node.js" not in stub.run("pi", "--url", f"http://127.0.0.1:{port}").stderr
 
 
+@pytest.mark.model
+def test_without_a_home_the_log_of_the_server_lies_elsewhere(stub: Stub, lamb: Path, tmp_path: Path) -> None:
+    (tmp_path / "temporary").mkdir()
+    nowhere = {"HOME": "/proc/nowhere", "XDG_STATE_HOME": "/proc/nowhere", "TMPDIR": str(tmp_path / "temporary")}
+    ran = stub.run("aider", "--model", str(lamb), "--port", "0", "--threads", "1", **nowhere)
+    assert ran.returncode == 0, ran.stderr
+    (log,) = re.findall(r"its log: (.*)\)", ran.stderr)
+    assert "Listening on: " in Path(log).read_text()
+    assert Path(log).parent.stat().st_mode & 0o777 == 0o700
+
+
 def test_a_server_that_does_not_start_says_why(stub: Stub, tmp_path: Path) -> None:
     ran = stub.run("aider", "--port", "0", "--model", str(tmp_path / "none.gguf"))
     assert ran.returncode == 1

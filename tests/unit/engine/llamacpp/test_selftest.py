@@ -25,6 +25,16 @@ def test_a_damaged_verdict_is_tested_again(tmp_path: Path) -> None:
     assert not verdict(tmp_path, run=lambda _: 0, build="b").cached
 
 
+def test_without_room_for_the_test_the_library_is_not_called_broken(tmp_path: Path) -> None:
+    def run(_: bool) -> int:
+        return 1  # as a child ends that cannot write
+
+    found = verdict(tmp_path, run=run, build="b", room_bytes=1_000_000)
+    assert not found.use_extra_bufts
+    assert "no room for 32 MiB" in found.detail
+    assert verdict(tmp_path, run=lambda _: 0, build="b", room_bytes=2**30).use_extra_bufts, "and tested when there is"
+
+
 @pytest.mark.model
 def test_the_build_has_a_stable_name() -> None:
     assert build_id() == build_id()
