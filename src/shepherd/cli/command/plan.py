@@ -23,6 +23,7 @@ from shepherd.cli.text import format_rate, format_size
 from shepherd.core import InvalidRequest
 from shepherd.models import catalog, gguf, machines, outline, plan
 from shepherd.models.checkpoint import CONFIG, Fields, read_checkpoint, read_json
+from shepherd.models.pulled import PREFIXES
 from shepherd.models.suggestions import SUGGESTIONS
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def _find(config: Config, name: str, folder: Path) -> _Model:
         return _remote(config, error.spec, folder)
     if file.is_dir():
         return _Model(outline.of_checkpoint(read_checkpoint(file)), str(file))
-    spec = "embedded" if file == catalog.embedded() else name if name.startswith(("hf:", "ollama:")) else str(file)
+    spec = "embedded" if file == catalog.embedded() else name if name.startswith(PREFIXES) else str(file)
     return _Model(gguf.read_header(file), spec)
 
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from shepherd.models.pulled import PulledModel
 
 KEPT = "stopped; what was transferred is kept: the same command goes on from there"
+_CHOSEN = {False: "the format is", True: "it is in"}
+"""By `Plan.is_packed`: how the reason of a choice begins."""
 RATE_S = 10.0
 """The rate is an average over this time."""
 
@@ -109,11 +111,12 @@ def offer(config: Config) -> None:
     """
     from shepherd.models import catalog
     from shepherd.models.pull.source import parse
+    from shepherd.models.pulled import PREFIXES
 
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
     for model in config.models:
-        if model.load != "start" or not model.path.startswith(("hf:", "ollama:")):
+        if model.load != "start" or not model.path.startswith(PREFIXES):
             continue
         try:
             catalog.find(model.path, env=os.environ, home=Path.home(), cwd=Path.cwd())
@@ -122,7 +125,7 @@ def offer(config: Config) -> None:
             plan = signals.run(_planned(config, source))
             render.show_note(f"{model.path} is not on this machine.")
             if plan.why:
-                render.show_note(f"Its best format here is {plan.why}.")
+                render.show_note(f"{_CHOSEN[plan.is_packed]} {plan.why}.")
             if not click.confirm(f"Pull {plan.name}, {format_size(plan.size_bytes)}?", default=True, err=True):
                 raise
             _pull(config, source)
@@ -169,7 +172,7 @@ class _Meter:
                 size, files = format_size(plan.size_bytes), format_count(len(plan.files), "file")
                 self._note(f"pulling {plan.name} from {plan.address}: {files}, {size}")
                 if plan.why:
-                    self._note(f"the format is {plan.why}")
+                    self._note(f"{_CHOSEN[plan.is_packed]} {plan.why}")
             case pull.Fetched(file, n_bytes):
                 self._here[file.name] = n_bytes
                 self._draw(file.name)
