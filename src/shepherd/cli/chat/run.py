@@ -56,8 +56,14 @@ def run(
         logs.set_up({**options, "server": True, "log_json": config.server.log_json})
         serve.serve(config)
         return None
-    pull.offer(config)
     piped = not sys.stdin.isatty()
+    if prompt is None and not as_json and resume is None:
+        from shepherd.cli.chat import first_start
+
+        on_terminal = all(map(render.is_terminal, (sys.stdin, sys.stdout, sys.stderr)))
+        if first_start.is_due(config, os.environ, is_terminal=on_terminal):
+            config = first_start.ask(options, config)
+    pull.offer(config)
     one_shot = prompt is not None or as_json or (piped and not bare)
     if one_shot:
         typed, given = _prompt(prompt, piped=piped)
