@@ -238,7 +238,7 @@ def _program() -> Program:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
         subcommand_metavar="[COMMAND | MODEL] [ARGS]...",
         help="Runs language models on your own machine: a chat in the terminal, and a server for other programs.",
-        epilog="Start with 'shepherd' alone: it offers a model that fits this machine, or chats with a tiny one at once.",
+        epilog="Start with 'shepherd' alone: it offers a model that fits this machine, or a tiny one at once.",
     )
     click.version_option(package_name="shepherd", prog_name="shepherd", message="%(prog)s %(version)s")(root)
     groups: dict[str, click.Group] = {"": root}

