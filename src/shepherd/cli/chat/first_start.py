@@ -51,15 +51,18 @@ def largest(memory_bytes: int, disk_bytes: int, known: Sequence[Suggestion] = SU
     return max(fitting, key=lambda each: each.needed_bytes, default=None)
 
 
-def lines(offered: Suggestion, memory_bytes: int, speed: str) -> list[str]:
-    """What a person reads before the keys. Pure."""
-    return [
+def lines(offered: Suggestion, memory_bytes: int, speed: str, *, is_first: bool) -> list[str]:
+    """What a person reads before the keys. `is_first`: else the source of the one before cannot be reached. Pure."""
+    here = (
         "No model is chosen yet. Here is a tiny one for trying things out; models may take "
-        f"{format_size(memory_bytes)} of memory.",
-        f"The largest suggested one that fits: {offered.name} ({offered.spec}): {offered.size_gb:g} GB to pull, "
-        f"{format_size(offered.needed_bytes)} of memory, licence {offered.licence}, {speed}.",
-        KEYS,
-    ]
+        f"{format_size(memory_bytes)} of memory."
+    )
+    what = "The largest suggested one that fits" if is_first else "A small one can be had from a package index"
+    offer = (
+        f"{what}: {offered.name} ({offered.spec}): {offered.size_gb:g} GB to pull, {format_size(offered.needed_bytes)} "
+        f"of memory, licence {offered.licence}, {speed}."
+    )
+    return [here, offer, KEYS] if is_first else [offer, KEYS]
 
 
 def ask(options: Mapping[str, Any], config: Config) -> Config:
@@ -76,7 +79,7 @@ def ask(options: Mapping[str, Any], config: Config) -> Config:
     for number, offered in enumerate(dict.fromkeys(filter(None, offers))):
         if number and not pull.is_reachable(config, offered.spec):
             break
-        said = lines(offered, memory_bytes, _speed(offered))
+        said = lines(offered, memory_bytes, _speed(offered), is_first=not number)
         while (key := signals.run(_answer(said))) == "l":
             pull.suggest(options, as_json=False)
             said = [KEYS]

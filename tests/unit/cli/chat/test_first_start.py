@@ -26,7 +26,8 @@ def test_the_largest_that_memory_and_disk_have_room_for_is_offered() -> None:
 
 def test_the_offer_is_three_lines_with_what_it_costs() -> None:
     offered = Suggestion("Big 7B", "hf:a/b:Q4_K_M", 5.03, "Apache-2.0", "chat")
-    here, offer, keys = lines(offered, 8 * 2**30, "about 9.0 tokens/s (from the 45 GB/s of this memory, measured now)")
+    speed = "about 9.0 tokens/s (from the 45 GB/s of this memory, measured now)"
+    here, offer, keys = lines(offered, 8 * 2**30, speed, is_first=True)
     assert here == (
         "No model is chosen yet. Here is a tiny one for trying things out; models may take 8.0 GiB of memory."
     )
@@ -35,6 +36,11 @@ def test_the_offer_is_three_lines_with_what_it_costs() -> None:
         "Apache-2.0, about 9.0 tokens/s (from the 45 GB/s of this memory, measured now)."
     )
     assert keys == "p: pull it and chat   t: the tiny model   l: the whole list   Ctrl-C: leave"
+    second = lines(offered, 8 * 2**30, speed, is_first=False)
+    assert second == [
+        offer.replace("The largest suggested one that fits", "A small one can be had from a package index"),
+        keys,
+    ]
 
 
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, str], bool, bool]] = {
