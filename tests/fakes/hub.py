@@ -4,6 +4,7 @@ download, and that fail on demand.
     GET  /api/models/O/R?blobs=true      the files with sizes and SHA-256       GET /api/models?search=…
     HEAD|GET /O/R/resolve/COMMIT/PATH    a redirect to /cdn/SHA256
     GET  /v2/NS/NAME/manifests/TAG       GET /v2/NS/NAME/blobs/sha256:…         GET /files/NAME
+    GET  /simple/NAME/                   what a package index lists             GET /wheels/FILE
 
 A failure belongs to a kind of path, and is used up: `hub.fail("cdn", Cut(100), Status(429, ...))` cuts the first answer
 after 100 bytes and refuses the second.
@@ -11,6 +12,7 @@ after 100 bytes and refuses the second.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -22,7 +24,7 @@ from dataclasses import dataclass, field
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 COMMIT = "c0ffee" * 6 + "c0ff"
 
@@ -99,6 +101,12 @@ class Hub:
         """By SHA-256."""
         self.files: dict[str, bytes] = {}
         """At plain addresses."""
+        self.packages: dict[str, tuple[str, bytes]] = {}
+        """Of a package index, by name: kind of content and page."""
+        self.wheels: dict[str, bytes] = {}
+        """By file."""
+        self.login = ""
+        """`name:password` that the index asks for; empty: none."""
         self.seen: list[tuple[str, str, Message]] = []
         """Method, path and headers of every request."""
         self._failures: dict[str, list[Failure]] = {}
@@ -140,8 +148,25 @@ class Hub:
             rows.append({"mediaType": media, "digest": f"sha256:{digest}", "size": len(content)})
         self.manifests[name] = json.dumps({"schemaVersion": 2, "layers": rows}).encode()
 
+    def put_package(self, name: str, wheels: Mapping[str, bytes], **facts: Any) -> None:
+        """List wheels in JSON; `facts`: more of each file."""
+        self.wheels |= wheels
+        rows = [
+            {
+                "filename": file,
+                "url": f"../../wheels/{quote(file)}",
+                "hashes": {"sha256": hashlib.sha256(content).hexdigest()},
+                "size": len(content),
+                **facts,
+            }
+            for file, content in wheels.items()
+        ]
+        page = json.dumps({"meta": {"api-version": "1.1"}, "name": name, "files": rows})
+        self.packages[name] = ("application/vnd.pypi.simple.v1+json", page.encode())
+
     def fail(self, kind: str, *failures: Failure) -> None:
-        """The next answers to paths of a kind: `api`, `resolve`, `cdn`, `manifests`, `blobs` or `files`."""
+        """The next answers to paths of a kind: `api`, `resolve`, `cdn`, `manifests`, `blobs`, `files`, `simple` or
+        `wheels`."""
         self._failures.setdefault(kind, []).extend(failures)
 
     def n_sent(self, kind: str) -> int:
@@ -198,6 +223,10 @@ class _Handler(BaseHTTPRequestHandler):
                 self._content("blobs", hub.blobs.get(match[1]))
             elif match := re.fullmatch(r"/files/(.+)", path):
                 self._content("files", hub.files.get(match[1]), etag=True)
+            elif match := re.fullmatch(r"/simple/([^/]+)/", path):
+                self._act("simple", lambda: self._package(match[1]))
+            elif match := re.fullmatch(r"/wheels/([^/]+)", path):
+                self._content("wheels", hub.wheels.get(match[1]))
             else:
                 self._send(Status(404))
         except (BrokenPipeError, ConnectionResetError):
@@ -215,6 +244,15 @@ class _Handler(BaseHTTPRequestHandler):
             self.hub.sleep(None)
         else:
             self._send(otherwise())
+
+    def _package(self, name: str) -> Status:
+        expected = f"Basic {base64.b64encode(self.hub.login.encode()).decode()}"
+        if self.hub.login and self.headers.get("Authorization") != expected:
+            return Status(401)
+        if name not in self.hub.packages:
+            return Status(404)
+        kind, page = self.hub.packages[name]
+        return Status(200, {"Content-Type": kind}, page)
 
     def _may(self, repo: str) -> bool:
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
@@ -277,7 +315,10 @@ class _Handler(BaseHTTPRequestHandler):
         if content is None:
             self._send(Status(404))
             return
-        match = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        asked = self.headers.get("Range", "")
+        if last := re.fullmatch(r"bytes=-(\d+)", asked):
+            asked = f"bytes={max(0, len(content) - int(last[1]))}-"
+        match = re.fullmatch(r"bytes=(\d+)-(\d*)", asked)
         head: dict[str, str] = {"ETag": f'"{hashlib.sha256(content).hexdigest()[:8]}"'} if etag else {}
         status, part = 200, memoryview(content)
         if match and not isinstance(failure, NoRanges):

@@ -41,6 +41,7 @@ from shepherd.core import ShepherdError, Unreachable
 from shepherd.engine.llamacpp import rpc
 from shepherd.models import checkpoint, gguf_file
 from shepherd.models.pull import hub as hubs
+from shepherd.models.pull import release, wheel
 from shepherd.models.pull.network import LIST_S, MOST_REDIRECT_BYTES, limit
 from shepherd.models.pull.registry import MAX_MANIFEST_BYTES
 from shepherd.models.pull.transfer import SLOWEST_BYTES_PER_S
@@ -160,6 +161,23 @@ async def listing(place: Place) -> None:
 async def manifest(place: Place) -> None:
     place.hub.fail("manifests", Endless())
     await place.pull(f"ollama:{place.hub.host}/library/tiny")
+
+
+async def packages(place: Place) -> None:
+    place.hub.fail("simple", Endless())
+    none = {"PIP_CONFIG_FILE": "/dev/null", "UV_NO_CONFIG": "1", "NETRC": str(place.folder / "none")}
+    place.pull.env = {"PIP_INDEX_URL": f"{place.hub.url}/simple", **none}
+    await place.pull("pypi:tiny")
+
+
+async def long_wheel(place: Place) -> None:
+    n_bytes = wheel.MOST_LIST_BYTES + 1
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 1, 1, n_bytes, 0, 0)
+    with (place.folder / "a.whl").open("w+b") as file:
+        file.truncate(n_bytes)  # its list: a hole
+        file.seek(n_bytes)
+        file.write(end)
+        wheel.find_model(file, "a.whl", "h")
 
 
 async def redirect(place: Place) -> None:
@@ -384,6 +402,22 @@ ROWS = (
         "20 redirects",
         r"127.0.0.1 (answers with more than 4,194,304 bytes where a short list|has not ended its answer in 120 s)",
         (manifest, dripping_list),
+    ),
+    Row(
+        "page of a package index",
+        mib(release.MAX_LISTING_BYTES),
+        f"{LIST_S:g} s",
+        f"{release.MAX_WHEELS:,} wheels, 20 redirects",
+        r"127.0.0.1 answers with more than 16,777,216 bytes where a short list is expected",
+        (packages,),
+    ),
+    Row(
+        "list of files in a wheel",
+        mib(wheel.MOST_LIST_BYTES),
+        "a file of this machine",
+        f"one model, at most {wheel.MOST_RATIO} times its packed size",
+        r"a.whl of h cannot be read as a wheel \(its list of files has more than 8,388,608 bytes\)",
+        (long_wheel,),
     ),
     Row(
         "page of a redirect to a model",

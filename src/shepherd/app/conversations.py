@@ -316,7 +316,14 @@ class Conversations:
     ) -> ConversationToolbox | None:
         if not self._toolset.wants_tools:
             return None
-        box = self._toolset.box(n_ctx=backend.n_ctx, count=backend.count_tokens, user=user, store=store, person=person)
+        box = self._toolset.box(
+            n_ctx=backend.n_ctx,
+            count=backend.count_tokens,
+            user=user,
+            store=store,
+            person=person,
+            is_tiny=self.active.embedded,
+        )
         return box if box.specs or self._toolset.servers is not None else None
 
     # HTTP clients'

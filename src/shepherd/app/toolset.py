@@ -45,6 +45,9 @@ AGENT_CTX = 32_768
 """Tokens of context that another agent, or an unknown model, is assumed to have: results are shortened to fit."""
 OPEN_TOOLS = ("memory", "chat")
 """HTTP offers the same by other paths: these tools need no permission of their own."""
+TINY_TOOLS = ("list_directory", "read_file", "search_memory", "get_fact")
+"""Of Shepherd's own tools, those that the embedded model gets: they only read, and it was trained to call them
+(training/conversations.py)."""
 CHARS_PER_TOKEN = 4
 """Where no model can count."""
 
@@ -157,12 +160,14 @@ class Toolset:
         allow: Sequence[str] = (),
         extra: Sequence[Tool] = (),
         search_left: SearchLeft | None = None,
+        is_tiny: bool = False,
     ) -> ConversationToolbox:
         """The tools of one conversation.
 
         `count`: tokens of a text, as its model counts them. `only`: patterns of the tools that may be offered. `allow`:
         patterns of calls that need no consent, besides the configuration's. `extra`: tools of this conversation alone.
-        `search_left`: as in `ToolContext`.
+        `search_left`: as in `ToolContext`. `is_tiny`: its model is too small to be relied on. It gets `TINY_TOOLS` and
+        those that the user has added, unless the configuration names others, and a person is asked before each write.
         """
         from shepherd.tools import selection  # noqa: PLC0415
         from shepherd.tools.toolbox import ConversationToolbox  # noqa: PLC0415
@@ -181,6 +186,7 @@ class Toolset:
                 n_ctx=n_ctx,
                 cost=lambda spec: selection.cost(spec, measure),
                 lacking=self._lacking(store, search_left),
+                own=(*TINY_TOOLS, *allowed) if is_tiny else None,
             )
             if only is not None:
                 off |= {tool.name: selection.NOT_ENABLED for tool in known if not selection.matches(tool, only)}
@@ -189,7 +195,7 @@ class Toolset:
         return ConversationToolbox(
             lambda: [*extra, *self.registry.tools()],
             context=replace(self._context(user=user, store=store, count=measure), search_left=search_left),
-            permission=self._permission(person, allow),
+            permission=self._permission(person, allow, asks_writes=is_tiny),
             n_ctx=n_ctx,
             choose=choose,
             result_tokens=tools.result_tokens,
@@ -214,7 +220,7 @@ class Toolset:
             secrets=tuple(self._secrets()),
         )
 
-    def _permission(self, person: Person | None, allow: Sequence[str]) -> Permission:
+    def _permission(self, person: Person | None, allow: Sequence[str], *, asks_writes: bool) -> Permission:
         from shepherd.tools.permission import ConsentStore, Permission  # noqa: PLC0415
 
         tools = self._config.tools
@@ -229,6 +235,7 @@ class Toolset:
                 person=person,
                 answers=ConsentStore(_data_folder() / "permissions.json"),
                 own=tuple(self._own_files()),
+                asks_writes=asks_writes,
             )
         except InvalidRequest as error:
             raise ConfigError(error.message, key="tools") from error

@@ -240,7 +240,7 @@ def _program() -> Program:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
         subcommand_metavar="[COMMAND | MODEL] [ARGS]...",
         help="Runs language models on your own machine: a chat in the terminal, and a server for other programs.",
-        epilog="Start with 'shepherd' alone: it chats with a tiny model that needs no download.",
+        epilog="Start with 'shepherd' alone: it offers a model that fits this machine, or a tiny one at once.",
     )
     click.version_option(package_name="shepherd", prog_name="shepherd", message="%(prog)s %(version)s")(root)
     groups: dict[str, click.Group] = {"": root}

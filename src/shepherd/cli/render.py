@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     from shepherd.core.status import ActiveModel
 
-EMBEDDED_NOTE = "This is a tiny embedded model; better: shepherd MODEL.gguf, shepherd models suggest"
+EMBEDDED_NOTE = (
+    "A tiny model, for trying things out; better: shepherd models suggest, shepherd pull, shepherd MODEL.gguf"
+)
 
 WAYS = {True: "prompts leave this machine", False: "prompts stay on this machine"}
 """By `ActiveModel.is_away`."""

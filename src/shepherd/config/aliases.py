@@ -70,7 +70,7 @@ def why_no_alias(name: str) -> str:
         return ""
     return (
         f"{name[:200]!r} cannot be another name of a model: it needs 1 to 200 characters without spaces, *, ?, [ and "
-        "], and is neither embedded nor begins with hf: or ollama:"
+        "], and is neither embedded nor begins with hf:, ollama: or pypi:"
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 from shepherd.config.quantity import is_number, memory, seconds, window
 from shepherd.core import OnFull, limit
 from shepherd.core.edits import LeavingPolicy
+from shepherd.models.pulled import PREFIXES
 
 EMPTY_JSON: Mapping[str, Any] = MappingProxyType({})
 
@@ -42,7 +43,7 @@ class PathBase:
 
 def is_spec(text: str) -> bool:
     """Whether `text` names a model and can be no path."""
-    return text == "embedded" or text.startswith(("hf:", "ollama:"))
+    return text == "embedded" or text.startswith(PREFIXES)
 
 
 @dataclass(frozen=True, slots=True)

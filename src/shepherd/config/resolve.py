@@ -59,7 +59,7 @@ class Resolver:
         self.aliases = Aliases(own, self.copies)
         for name, entry in self.models.items():
             if "path" not in entry:
-                why = "has no path: give a file, hf:owner/repo, ollama:name or embedded"
+                why = "has no path: give a file, hf:owner/repo, ollama:name, pypi:package or embedded"
                 raise self.settings["models", name].error(why)
         asked_for = self._add_providers()
         rules_setting = self._get("routes")
@@ -657,7 +657,7 @@ def model_name(spec: str) -> str:
     """The name of a model of which only the file is known."""
     if spec == "embedded":
         return EMBEDDED
-    last = spec.removeprefix("ollama:").rstrip("/").rpartition("/")[2]
+    last = spec.removeprefix("ollama:").removeprefix("pypi:").rstrip("/").rpartition("/")[2]
     return re.sub(r"(-\d{5}-of-\d{5})?(\.gguf)?$", "", last, flags=re.IGNORECASE) or "model"
 
 

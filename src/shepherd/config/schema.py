@@ -98,7 +98,8 @@ class ModelConfig:
 
     name: str
     path: str = key(kinds.SPEC, "embedded")
-    """`embedded`, an absolute path, `hf:owner/repo[:quant]`, `ollama:name`, or a name for the catalogue to find."""
+    """`embedded`, an absolute path, `hf:owner/repo[:quant]`, `ollama:name`, `pypi:package`, or a name that the
+    catalogue finds."""
     mmproj: str | None = key(kinds.PROJECTOR)
     """Path of the projector that lets the model see, or hear; `none`: text only; None = the one beside the model."""
     gpu_layers: int | None = key(kinds.LAYERS)

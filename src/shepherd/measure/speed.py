@@ -12,11 +12,14 @@ from __future__ import annotations
 import statistics
 import struct
 import tempfile
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, get_args
+
+import numpy as np
 
 from shepherd.core import EngineError
 from shepherd.engine.llamacpp import selftest
@@ -274,6 +277,18 @@ def kept_runs(file: Path) -> dict[str, Run]:
 def _is_computed(kind: str, shape: Shape) -> bool:
     """Whether llama.cpp multiplies matrices in this format: all but whole numbers."""
     return kind in BLOCKS and kind not in ("i8", "i16", "i32", "i64", "f64") and shape.n_embd % BLOCKS[kind][0] == 0
+
+
+def memory_rate() -> float:
+    """Bytes per second that this machine's memory gives one thread, in a tenth of a second: the limit of what a model
+    writes on a CPU, which reads all of its active weights for each token."""
+    source = np.ones(2**24, np.int64)  # 128 MiB: more than the caches of a processor hold
+    seconds = []
+    for _ in range(4):
+        begun_s = time.perf_counter()
+        source.max()
+        seconds.append(time.perf_counter() - begun_s)
+    return source.nbytes / min(seconds)
 
 
 @contextmanager

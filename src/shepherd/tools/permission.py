@@ -48,7 +48,8 @@ from shepherd.tools.tool import Tool
 logger = logging.getLogger(__name__)
 
 FREE_CATEGORIES = ("memory",)
-"""Their writes need no consent, unless they overwrite something: the memory is the model's own notebook."""
+"""Their writes need no consent, unless they overwrite something: the memory is the model's own notebook. It is not that
+of a model too small to be relied on, whose every write is asked for (`asks_writes`)."""
 SHELL_SIGNS = ";&|<>`$(){}\\\n\r"
 """Signs by which one command line runs another program; a `*` of an allowing rule does not match them."""
 LONGEST_PATH = 4_096
@@ -163,13 +164,14 @@ class Call:
     """What the changed file is that is asked for each time; empty = another one."""
     overwrites: bool = False
     """It replaces or deletes what is stored, which is asked for each time."""
+    asks_writes: bool = False
+    """No write is free, not one to the memory either."""
 
     @property
     def is_free(self) -> bool:
         """Whether it needs no consent by its kind."""
-        return self.effect == "read" or (
-            self.effect == "write" and self.tool.category in FREE_CATEGORIES and not self.overwrites
-        )
+        is_own = self.tool.category in FREE_CATEGORIES and not (self.overwrites or self.asks_writes)
+        return self.effect == "read" or (self.effect == "write" and is_own)
 
     @property
     def is_edit(self) -> bool:
@@ -320,17 +322,19 @@ class Permission:
         answers: ConsentStore | None = None,
         folder: Path | None = None,
         own: Sequence[str] = (),
+        asks_writes: bool = False,
     ) -> None:
         """`enabled`: the names that the operator has chosen; without a person, they are allowed. `answers`: keeps
         "always"; None = for the conversation only. `folder`: the folder where relative paths begin and for which
         "always" is kept; None = the working folder. `own`: our files and folders besides those of a usual name, which
-        are guarded. Raises: `InvalidRequest` for a rule that cannot be read.
+        are guarded. `asks_writes`: as in `Call`. Raises: `InvalidRequest` for a rule that cannot be read.
         """
         self.read_only, self.dry_run = read_only, dry_run
         """May change at any time, as the mode and the rules may."""
         self.mode: Mode = "ask"
         self.allow, self.ask, self.deny = (tuple(map(Rule.read, rules)) for rules in (allow, ask, deny))
         self.person = person
+        self._asks_writes = asks_writes
         self._own = tuple(os.path.realpath(each) for each in own)
         self._enabled = tuple(map(Rule.read, enabled))
         self._answers = answers
@@ -353,7 +357,8 @@ class Permission:
         raises, this raises. `overwrites`: it replaces or deletes what is stored. A dry run has no questions. Raises:
         `NotPermitted` with the reason, and what the model should do.
         """
-        call = replace(about(tool, arguments, self.folder, self._own), overwrites=overwrites)
+        call = about(tool, arguments, self.folder, self._own)
+        call = replace(call, overwrites=overwrites, asks_writes=self._asks_writes)
         if not self._is_asked(call) or self.dry_run:
             return
         rule = next((rule for rule in self.ask if rule.forbids(call)), None)
@@ -493,7 +498,7 @@ class Permission:
             return Decision("asked" if self.person is not None else "refused", f"ask: {rule}")
         if rule := met(self.allow):
             return Decision("free", f"allow: {rule}")
-        if Call(tool, effect).is_free:
+        if Call(tool, effect, asks_writes=self._asks_writes).is_free:
             why = what if effect == "read" else "the memory is the model's own"
             return Decision("free", why + (", unless it replaces or deletes a value" if tool.overwrites else ""))
         if self.mode == "edits" and tool.name in EDITS and not tool.fingerprint:

@@ -18,7 +18,8 @@ ROOM_SHARE = 8
 DISABLED = "disabled"
 NOT_ENABLED = "not enabled"
 NO_ROOM = "no room"
-"""Why a tool is not offered. A tool without room can be called."""
+NOT_TRAINED = "not for the tiny model"
+"""Why a tool is not offered. One without room, and one that its model was not trained for, can be called."""
 
 CATEGORY_ALIASES: Mapping[str, str] = {"command": "command_execution"}
 """The seeds use both names (C21)."""
@@ -38,8 +39,12 @@ def rank(tool: Tool) -> int:
         return FIRST.index(tool.name)
     if tool.name in LAST:
         return len(FIRST) + 2
-    is_added = tool.category in {"mcp", "models"} or tool.category not in CATEGORIES
-    return len(FIRST) + (not is_added)
+    return len(FIRST) + (not _is_added(tool))
+
+
+def _is_added(tool: Tool) -> bool:
+    """Whether a user has added it: a tool of an MCP server, of a file, or another model."""
+    return tool.category in {"mcp", "models"} or tool.category not in CATEGORIES
 
 
 def reasons_off(
@@ -50,12 +55,14 @@ def reasons_off(
     lacking: Mapping[str, str] = MappingProxyType({}),
     n_ctx: int | None = None,
     cost: Callable[[ToolSpec], int] = lambda spec: 0,
+    own: Sequence[str] | None = None,
 ) -> dict[str, str]:
     """By name, the tools that are not offered, and why.
 
     `tools`: the most useful first. `enabled` and `disabled`: patterns as in `matches`; `disabled` wins. `enabled` None:
-    those with `offered` whose descriptions, `cost` tokens each, fit into their part of the context. `lacking`: by
-    pattern, why tools cannot work: `{"memory": "there is no memory"}`.
+    those with `offered` whose descriptions, `cost` tokens each, fit into their part of the context; of Shepherd's own
+    tools those that a pattern of `own` matches, if it is given. `lacking`: by pattern, why tools cannot work, such as
+    `{"memory": "there is no memory"}`.
     """
     room = None if n_ctx is None else n_ctx // ROOM_SHARE
     off: dict[str, str] = {}
@@ -66,6 +73,8 @@ def reasons_off(
             off[tool.name] = missing
         elif not (tool.offered if enabled is None else matches(tool, enabled)):
             off[tool.name] = NOT_ENABLED
+        elif enabled is None and own is not None and not (_is_added(tool) or matches(tool, own)):
+            off[tool.name] = NOT_TRAINED
         elif enabled is None and room is not None:
             n_tokens = cost(tool.spec)
             if n_tokens > room:

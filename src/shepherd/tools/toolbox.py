@@ -36,7 +36,7 @@ from shepherd.tools.permission import Decision, NotPermitted, Permission
 from shepherd.tools.registry import find, no_such_tool
 from shepherd.tools.result_store import ResultStore
 from shepherd.tools.results import replace_unencodable, shorten
-from shepherd.tools.selection import DISABLED, NO_ROOM, NOT_ENABLED, context_for, matches
+from shepherd.tools.selection import DISABLED, NO_ROOM, NOT_ENABLED, NOT_TRAINED, context_for, matches
 from shepherd.tools.signature import as_json, as_result, carry_out
 from shepherd.tools.tool import Tool, ToolContext
 
@@ -94,7 +94,7 @@ class ToolSnapshot:
     def check(self, tool: Tool) -> None:
         """Raises: `ToolError` for a tool that may not be called."""
         why = self.off.get(tool.name)
-        if not why or why == NO_ROOM:  # a tool without room is not offered, and can be called
+        if why in {None, "", NO_ROOM, NOT_TRAINED}:  # these two are not offered, and can be called
             return
         if why in {DISABLED, NOT_ENABLED, TURNED_OFF}:
             raise ToolError(f"the tool {tool.name} is {why}; continue without it, or tell the user that you need it")
@@ -103,7 +103,7 @@ class ToolSnapshot:
 
 def may_be_opened(why_off: str) -> bool:
     """Whether a person can turn a tool on, which the configuration may prevent."""
-    return why_off in {"", NOT_ENABLED, NO_ROOM, TURNED_OFF}
+    return why_off in {"", NOT_ENABLED, NO_ROOM, NOT_TRAINED, TURNED_OFF}
 
 
 class ConversationToolbox:

@@ -148,7 +148,7 @@ def opened(home: Home) -> Opened:
     def run(
         *arguments: str, width: int = 100, height: int = 30, at: str = r"(?m)^>( |$)", **env: str
     ) -> Iterator[Pane]:
-        settings: dict[str, str] = {name: home.env[name] for name in ("HOME", "XDG_CACHE_HOME")} | env
+        settings: dict[str, str] = {name: home.env[name] for name in ("HOME", "XDG_CACHE_HOME", "CI")} | env
         unset = [
             word
             for name in ("NO_COLOR", "COLUMNS", "LINES", "XDG_DATA_HOME", "XDG_CONFIG_HOME")

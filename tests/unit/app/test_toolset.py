@@ -1,15 +1,17 @@
 """What conversations and other agents are equipped with, by the configuration; no model is there."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shepherd import config as configuration
-from shepherd.app.toolset import Advisors, Toolset
+from shepherd.app.toolset import TINY_TOOLS, Advisors, Toolset
 from shepherd.core import ConfigError, Event, Finished, Request, Started, Text, ToolCall, Usage
+from shepherd.memory.store import MemoryStore
 from shepherd.memory.users import LOCAL
+from shepherd.tools.base import Form, Question, Verdict
 from shepherd.tools.toolbox import ConversationToolbox
 
 
@@ -95,3 +97,55 @@ async def test_a_model_is_asked_for_the_user_that_asks(tmp_path: Path, user: str
     )
     await offer.toolbox.run(ToolCall("c", "chat", '{"prompt": "Hello"}'))
     assert [request.owner for request in asked] == [owner]
+
+
+class Someone:
+    """A person that says yes, and is remembered by the questions."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def allow(self, question: Question) -> Verdict:
+        self.asked.append(question.tool)
+        return "once"
+
+    async def fill(self, form: Form) -> Mapping[str, Any] | None:
+        raise AssertionError(form)
+
+
+def test_a_tiny_model_gets_tools_that_read_and_those_that_were_asked_for(tmp_path: Path) -> None:
+    with MemoryStore(tmp_path / "memory.db") as store:
+        made = toolset(tmp_path)
+        assert names(made.box(n_ctx=4096, store=store, is_tiny=True)) == set(TINY_TOOLS)
+        assert all(tool.effect == "read" for tool in made.registry.tools() if tool.name in TINY_TOOLS)
+        assert {"set_fact", "write_file"} <= names(made.box(n_ctx=32_768, store=store))
+        chosen = toolset(tmp_path, enable_tools=("set_fact",))
+        assert names(chosen.box(n_ctx=4096, store=store, is_tiny=True)) == {"set_fact"}
+    (tmp_path / "mine.py").write_text(
+        'from shepherd.tools import tool\n\n\n@tool(category="mine", effect="read")\n'
+        'async def bark() -> str:\n    """Bark."""\n    return "Woof"\n'
+    )
+    added = toolset(tmp_path, f"[tools]\nfiles = ['{tmp_path}/mine.py']").box(n_ctx=4096, is_tiny=True)
+    assert names(added) == {"list_directory", "read_file", "bark"}
+
+
+@pytest.mark.parametrize(
+    "call", [("set_fact", '{"key": "a", "value": "b"}'), ("write_file", '{"path": "a", "content": "b"}')]
+)
+async def test_each_write_of_a_tiny_model_is_asked_for_that_to_the_memory_too(
+    tmp_path: Path, call: tuple[str, str]
+) -> None:
+    name, arguments = call
+    with MemoryStore(tmp_path / "memory.db") as store:
+        made, person = toolset(tmp_path, roots=(str(tmp_path),)), Someone()
+        tiny = made.box(n_ctx=4096, user=LOCAL, store=store, person=person, is_tiny=True)
+        assert not (await tiny.run(ToolCall("c", name, arguments))).result.is_error
+        assert person.asked == [name]
+        assert {row.name: row.decision.verdict for row in tiny.status()}[name] == "asked"
+        alone = made.box(n_ctx=4096, user=LOCAL, store=store, is_tiny=True)
+        ran = await alone.run(ToolCall("c", name, arguments))
+        assert ran.result.is_error
+        assert "no user is present to allow it" in str(ran.result.parts)
+        larger = made.box(n_ctx=32_768, user=LOCAL, store=store, person=person)
+        await larger.run(ToolCall("c", "store_memory", '{"question": "q", "answer": "a"}'))
+        assert person.asked == [name], "of another model the memory is its own notebook"

@@ -49,6 +49,7 @@ Tools: \d+ available
         # One cache for all: the library's self-test runs once.
         self.env |= {"HOME": str(folder), "XDG_CACHE_HOME": str(cache), "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
         self.env["SHEPHERD_TRUST"] = "1"  # the user has written the files of the folder
+        self.env["CI"] = "1"  # no start is a first one, which offers a model (process/cli/test_first_start.py)
 
     def run(self, *arguments: str | Path, text: str | bytes | Path = "") -> subprocess.CompletedProcess[str]:
         """Run a command in this process (`tests/command_line.py`); `text`: what a pipe holds, or a file."""

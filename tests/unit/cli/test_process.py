@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.model
 
-EMBEDDED = "This is a tiny embedded model; better: shepherd MODEL.gguf, shepherd models suggest\n"
+EMBEDDED = "A tiny model, for trying things out; better: shepherd models suggest, shepherd pull, shepherd MODEL.gguf\n"
 
 
 # -- one answer -------------------------------------------------------------------------------------------------------

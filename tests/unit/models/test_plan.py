@@ -27,8 +27,7 @@ NETWORK = machines.parse_network("10G")
 
 def suggested(name: str, quant: str = "") -> gguf.Header:
     found = next(each for each in SUGGESTIONS if each.name == name)
-    header = outline.header_of(Fields(Path(name), found.config), name=name)
-    return outline.in_format(header, quant or found.spec.rpartition(":")[2])
+    return outline.in_format(found.header(), quant) if quant else found.header()
 
 
 MODELS = {each.name: suggested(each.name) for each in SUGGESTIONS}

@@ -160,13 +160,15 @@ CLOSED = (
     "http://2130706433:{port}/files/lamb.gguf", "http://10.0.0.1/lamb.gguf", "http://192.168.1.1:8080/lamb.gguf",
     "http://169.254.169.254/latest/lamb.gguf", "http://0.0.0.0:{port}/files/lamb.gguf",
     "http://name:word@{host}/files/lamb.gguf", "ollama:localhost:{port}/library/lamb",
+    "pypi:lamb",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CLOSED)
 async def test_a_client_reaches_no_private_address_with_a_pull(hub: Hub, tmp_path: Path, name: str) -> None:
     hub.files["lamb.gguf"] = LAMB
-    env = {"SHEPHERD_MODELS": str(tmp_path / "models"), "HF_ENDPOINT": hub.url}
+    env = {"SHEPHERD_MODELS": str(tmp_path / "models"), "HF_ENDPOINT": hub.url, "PIP_INDEX_URL": f"{hub.url}/simple"}
+    env |= {"PIP_CONFIG_FILE": "/dev/null", "UV_NO_CONFIG": "1"}
     config = configuration.load(env=env, cwd=tmp_path, user_dir=tmp_path)
     app = App(replace(config, server=replace(config.server, manage_models=True)), env=env)
     port = hub.host.partition(":")[2]

@@ -15,7 +15,7 @@ from shepherd.config import CacheConfig, Config, ModelConfig, ProviderConfig
 from shepherd.config.aliases import why_no_alias
 from shepherd.core import EngineError, InvalidRequest
 from shepherd.models.copies import Copies
-from shepherd.models.pulled import PulledModel, models_folder
+from shepherd.models.pulled import PREFIXES, PulledModel, models_folder
 from shepherd.wire.names import find_name
 
 
@@ -89,5 +89,5 @@ class Names:
 
 def short_names(model: PulledModel) -> tuple[str, ...]:
     """The other names of a pulled model: as Ollama's clients ask for it, and the stem of its file."""
-    bare = model.name.removeprefix("ollama:").removeprefix("hf:")
+    bare = model.name.partition(":")[2] if model.name.startswith(PREFIXES) else model.name
     return tuple({bare: None, f"hf.co/{bare}": None} if model.origin == "hf" else {bare: None})

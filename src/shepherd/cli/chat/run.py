@@ -70,6 +70,11 @@ def run(
         if resume is None:
             return None
     resume = saved_commands.NEWEST if go_on else resume
+    if not one_shot and resume is None:
+        from shepherd.cli.chat import first_start
+
+        if first_start.is_due(config, os.environ, is_terminal=_on_terminal() and render.is_terminal(sys.stderr)):
+            config = first_start.ask(options, config)
     pull.offer(config)
     if one_shot:
         typed, given = _prompt(prompt, piped=piped)

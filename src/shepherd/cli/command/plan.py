@@ -22,7 +22,8 @@ from shepherd.cli import configure, known_providers, render
 from shepherd.cli.text import format_rate, format_size
 from shepherd.core import InvalidRequest
 from shepherd.models import catalog, gguf, machines, outline, plan
-from shepherd.models.checkpoint import CONFIG, Fields, read_checkpoint, read_json
+from shepherd.models.checkpoint import CONFIG, read_checkpoint, read_json
+from shepherd.models.pulled import PREFIXES
 from shepherd.models.suggestions import SUGGESTIONS
 
 if TYPE_CHECKING:
@@ -117,14 +118,11 @@ def _find(config: Config, name: str, folder: Path) -> _Model:
         file = find_file(config, suggested.spec if suggested else name)
     except catalog.NotPulled as error:
         if suggested is not None:
-            fields = Fields(Path(suggested.name), suggested.config)
-            header = outline.header_of(fields, name=suggested.name)
-            header = outline.in_format(header, suggested.spec.rpartition(":")[2])
-            return _Model(header, suggested.spec, f"First: shepherd pull {suggested.spec}")
+            return _Model(suggested.header(), suggested.spec, f"First: shepherd pull {suggested.spec}")
         return _remote(config, error.spec, folder)
     if file.is_dir():
         return _Model(outline.of_checkpoint(read_checkpoint(file)), str(file))
-    spec = "embedded" if file == catalog.embedded() else name if name.startswith(("hf:", "ollama:")) else str(file)
+    spec = "embedded" if file == catalog.embedded() else name if name.startswith(PREFIXES) else str(file)
     return _Model(gguf.read_header(file), spec)
 
 

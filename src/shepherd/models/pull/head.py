@@ -16,7 +16,7 @@ from pathlib import Path
 
 import httpx2
 
-from shepherd.core import BadReply, ConfigError
+from shepherd.core import BadReply, ConfigError, InvalidRequest
 from shepherd.models import gguf
 from shepherd.models.checkpoint import Fields, read_json
 from shepherd.models.gguf_file import read_file
@@ -45,7 +45,13 @@ async def read_remote(
     Raises: `ShepherdError`, in one sentence, as `plan_of`; `BadReply` for what is no model.
     """
     plan = await plan_of(source, env=env, memory_bytes=memory_bytes, show=show, network=network)
-    host = plan.address.partition("://")[2].partition("/")[0] or plan.address
+    host = plan.host
+    if plan.is_packed:
+        raise InvalidRequest(
+            f"{plan.name} is packed in a wheel, so its head cannot be read at {host}; get it first: shepherd pull "
+            f"{plan.name}",
+            field="model",
+        )
     files = [file for file in plan.files if file.role == "model"]
     async with network.client() as client:
         try:

