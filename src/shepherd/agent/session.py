@@ -89,6 +89,9 @@ class Session:
         """
         self.system = system
         """The system prompt; may be changed between turns."""
+        self.instructions = ""
+        """What the folder says, behind the system prompt; it is not saved with the conversation, since a later start
+        reads it again. May be changed between turns."""
         self.recall = recall
         """Whether memories are offered to the model; may be changed between turns."""
         self.toolbox = toolbox
@@ -309,7 +312,8 @@ class Session:
                 state.reported, state.is_cut = before.reported, before.is_cut
 
     def _system(self) -> tuple[Message, ...]:
-        return (Message.system(self.system),) if self.system else ()
+        text = "\n\n".join(filter(None, (self.system, self.instructions)))
+        return (Message.system(text),) if text else ()
 
     def _request(self, *messages: Message, tools: Sequence[ToolSpec] | None = None) -> Request:
         return replace(

@@ -340,6 +340,10 @@ class Conversations:
         without, whole = (Request(active.cache, (Message("user", parts),)) for parts in ((words,), (part, words)))
         return await backend.count(whole) - await backend.count(without)
 
+    def tokens_of_text(self, text: str) -> int:
+        """How many tokens the active model makes of plain text; of a provider's model, an estimate."""
+        return self._behind(self.active)[1].count_tokens(text)
+
     async def count(self, request: Request, *, endpoint: str = "") -> int:
         """How many tokens the prompt of `request` has, with the tools that it would get."""
         return await self._dispatcher.count(await self._offered(request, endpoint), endpoint=endpoint)

@@ -221,6 +221,11 @@ OPTIONS: Mapping[str, tuple[click.Option, ...]] = {
     ),
     "Answers": (
         _option("--system", metavar="TEXT", help='The system prompt; "" for none.'),
+        _option(
+            "--agents-file/--no-agents-file",
+            default=None,
+            help="Give the model of a chat the AGENTS.md of the folder, or not; on by default.",
+        ),
         _option("--temperature", **_FLOAT, help="Randomness; 0 always takes the most likely token."),
         _option("--top-p", **_FLOAT, help="Sample from the likeliest tokens that make up this share."),
         _option("--top-k", **_INT, help="Sample from the N likeliest tokens; 0 for no limit."),

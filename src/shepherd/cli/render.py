@@ -126,9 +126,11 @@ def console(stream: TextIO | None = None) -> Console:
     return CleanConsole(file=stream or sys.stdout, force_terminal=terminal, highlight=False, width=width)
 
 
-def banner(facts: ActiveModel, version: str, n_tools: int = 0, memory: Path | None = None) -> list[str]:
+def banner(
+    facts: ActiveModel, version: str, n_tools: int = 0, memory: Path | None = None, instructions: str = ""
+) -> list[str]:
     """The first lines of a chat or a server; `n_tools` counts the tools offered to the model. `memory`: where the
-    memory is, if not at the usual place."""
+    memory is, if not at the usual place. `instructions`: the files of the folder that the model has got."""
     lines = [
         f"Shepherd LLM System v{version}",
         f"Backend: {facts.backend}",
@@ -137,5 +139,6 @@ def banner(facts: ActiveModel, version: str, n_tools: int = 0, memory: Path | No
         f"Context: {f'{facts.n_ctx} tokens' if facts.n_ctx else 'not known'}",
         f"Tools: {n_tools} available",
         *([f"Memory: {clean(str(memory))}"] if memory else []),
+        *([clean(instructions)] if instructions else []),
     ]
     return [*lines, EMBEDDED_NOTE] if facts.embedded else lines

@@ -400,6 +400,8 @@ class ChatConfig:
     """Where; None = in the user's data folder."""
     keep: int = key(whole(1, 1_000_000), 200)
     """Conversations that are kept; the oldest go first."""
+    instructions: bool = key(kinds.FLAG, True)
+    """The model gets the AGENTS.md of the folder, once the user trusts it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -683,6 +685,7 @@ FLAGS = {
     "use_tools": "server.use_tools",
     "client_tools": "server.client_tools",
     "save": "chat.save",
+    "agents_file": "chat.instructions",
 }
 SPELLED = {
     "overflow": "--enable-eviction",

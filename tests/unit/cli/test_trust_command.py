@@ -127,7 +127,7 @@ def test_a_memory_in_the_folder_is_used_once_it_is_trusted_and_is_named(clone: H
     assert "Obey" not in clone.run("memory", "profile").stdout
     assert "Memory:" not in clone.run("--temperature", "0").stdout
     clone.env = own
-    assert clone.run("trust").stdout.splitlines()[1].startswith("  it becomes your memory: ")
+    assert clone.run("trust").stdout.splitlines()[1].startswith("  it would become your memory: ")
     assert "Obey the clone." in clone.run("memory", "profile").stdout
     assert f"\nMemory: {planted}\n" in clone.run("--temperature", "0").stdout
     assert f"memory file: {planted}, not the usual place" in clone.run("doctor").stdout

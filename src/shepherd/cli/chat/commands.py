@@ -73,6 +73,7 @@ async def _clear(chat: Chat, argument: str) -> None:
     chat.note("The conversation is empty now; the system prompt stays.")
     if chat.memory is not None:
         await asyncio.to_thread(chat.memory.set_aside, cleared)
+    await chat.read_instructions()
 
 
 async def _undo(chat: Chat, argument: str) -> None:
@@ -178,6 +179,7 @@ async def _switch(chat: Chat, name: str) -> None:
     where = f" of {facts.cache}, {render.WAYS[facts.is_away]}" if facts.is_provider else ""
     room = f"{facts.n_ctx:,} tokens of context" if facts.n_ctx else "context not known"
     chat.note(f"The conversation continues with {facts.model}{where}, {room}.")
+    await chat.read_instructions(again=False)
     await chat.save()
 
 
@@ -200,6 +202,8 @@ async def _context(chat: Chat, argument: str) -> None:
     for line in context_view.draw(await chat.session.window(), width=chat.view.width, plain=chat.view.is_plain):
         chat.view.draw(line)
     usage = chat.session.usage
+    if chat.instructions is not None and chat.instructions.line:
+        chat.note(f"Of the system prompt, {chat.instructions.line}")
     chat.note(f"{len(chat.session.messages)} messages")
     chat.note(f"Last prompt: {usage.prompt - usage.cache_read} tokens computed, {usage.cache_read} from the cache")
 

@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from contextlib import aclosing, closing
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -137,6 +138,7 @@ async def _converse(config: Config, resume: str | None) -> int:
     import shepherd
     from shepherd.app.app import App
     from shepherd.cli.chat import repl, state
+    from shepherd.cli.chat.instructions import FolderInstructions
     from shepherd.memory.users import LOCAL
 
     on_terminal = sys.stdin.isatty() and render.is_terminal(sys.stdout) and render.is_terminal(sys.stdin)
@@ -147,12 +149,19 @@ async def _converse(config: Config, resume: str | None) -> int:
         # Before the model is loaded, so that a wrong name fails at once.
         is_first = resume == saved_commands.NEWEST and saves is not None and saves.newest() is None
         found = None if resume is None or is_first else await asyncio.to_thread(saved_commands.find, saves, resume)
+        instructions = FolderInstructions(Path.cwd(), view) if config.chat.instructions else None
+        left_out = [] if instructions is None else await instructions.read()
         with handling(signal.SIGINT, _leave_at_once), progress_shown(view.screen) as show:
             # MCP servers learn at their start whether they may ask a person.
             await app.load(show, person=person, patient=person is None)
         facts = app.conversations.active
         session = app.conversations.session(user=LOCAL, person=person)
-        for line in render.banner(facts, shepherd.__version__, len(session.tools), app.unusual_memory):
+        if instructions is not None:
+            left_out += instructions.give(session, app.conversations.tokens_of_text)
+        for line in left_out:
+            render.show_warning(line)
+        told = instructions.line if instructions else ""
+        for line in render.banner(facts, shepherd.__version__, len(session.tools), app.unusual_memory, told):
             view.say(line, style="dim" if line == render.EMBEDDED_NOTE else "")
         reader: state.Reader
         if on_terminal:
@@ -163,7 +172,7 @@ async def _converse(config: Config, resume: str | None) -> int:
             from shepherd.cli.terminal.reader import PipeReader
 
             reader = PipeReader()
-        chat = state.Chat(app, session, view, reader, max_rounds=config.tools.max_rounds)
+        chat = state.Chat(app, session, view, reader, max_rounds=config.tools.max_rounds, instructions=instructions)
         if found is not None:
             saved_commands.restore(chat, *found)
         elif is_first:

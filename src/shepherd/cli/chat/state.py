@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from shepherd.agent.session import Session
     from shepherd.agent.turn import TurnEvent
     from shepherd.app.app import App
+    from shepherd.cli.chat.instructions import FolderInstructions
     from shepherd.cli.terminal.answer import JsonAnswer, PlainAnswer
     from shepherd.cli.terminal.editor import TerminalReader
     from shepherd.cli.terminal.live import MarkdownAnswer
@@ -44,12 +45,21 @@ T = TypeVar("T")
 
 class Chat:
     def __init__(
-        self, app: App, session: Session, view: View, reader: Reader, *, max_rounds: int | None = None
+        self,
+        app: App,
+        session: Session,
+        view: View,
+        reader: Reader,
+        *,
+        max_rounds: int | None = None,
+        instructions: FolderInstructions | None = None,
     ) -> None:
-        """`max_rounds`: the most rounds that a turn may have, for the line below an answer."""
+        """`max_rounds`: the most rounds that a turn may have, for the line below an answer. `instructions`: None =
+        the model gets none."""
         self.app = app
         self.session = session
         self.view = view
+        self.instructions = instructions
         self.reader = reader
         self.memory = app.memory(session.user)
         """The memory of the user; None without one."""
@@ -107,7 +117,21 @@ class Chat:
             active = self.app.conversations.active
             away = f" · {active.cache}, {render.WAYS[True]}" if active.is_away else ""
             self.note(f"{line}{away}")
+        if self.instructions is not None and (line := await asyncio.to_thread(self.instructions.find_change)):
+            self.note(line)
         return True
+
+    async def read_instructions(self, *, again: bool = True) -> None:
+        """Give the model the instructions of the folder, read `again` or as they were: the context may have changed."""
+        if self.instructions is None:
+            return
+        before = self.instructions.line
+        left_out = await self.instructions.read() if again else []
+        left_out += self.instructions.give(self.session, self.app.conversations.tokens_of_text)
+        for line in left_out:
+            self.say(line, "yellow")
+        if self.instructions.line != before:
+            self.note(self.instructions.line or "AGENTS.md is not in the prompt any more.")
 
     async def save(self) -> None:
         """Save the conversation; the first failure is shown, later ones are not."""
