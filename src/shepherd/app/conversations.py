@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from shepherd.memory.store import MemoryStore
     from shepherd.memory.users import UserStores
     from shepherd.tools.base import Person
+    from shepherd.tools.sandbox.journal import FileJournal
     from shepherd.tools.toolbox import ConversationToolbox
 
 logger = logging.getLogger(__name__)
@@ -74,6 +75,7 @@ class Conversations:
         self._stores = stores
         self._held: WeakKeyDictionary[Session, ModelKey] = WeakKeyDictionary()
         """By conversation, the model that stays loaded for it."""
+        self._journals: WeakKeyDictionary[Session, FileJournal] = WeakKeyDictionary()
         self._active = self.describe(default_target(config))
         self._adapted = ""
         """The active model with one of its adapters, such as `qwen:law`; empty without."""
@@ -97,12 +99,13 @@ class Conversations:
         recall: bool | None = None,
         tools: bool = True,
         person: Person | None = None,
+        journal: FileJournal | None = None,
     ) -> Session:
         """A new conversation on the active cache; its model stays loaded from now on.
 
         `user`: the user of its memory; None = no memory. `recall`: whether memories are offered to the model; the
         default is the configuration's. `tools`: whether it has tools that the configuration does not name. `person`:
-        gives consent to tools; None = consent is refused.
+        gives consent to tools; None = consent is refused. `journal`: hears of each change of a file.
 
         Raises: `ConfigError` for a model that cannot chat, and when the configured memory cannot be opened. Without a
         configured memory that is a warning: a machine may have no folder to write to.
@@ -134,7 +137,7 @@ class Conversations:
             system=config.system if system is None else system,
             max_tokens=config.max_tokens,
             on_full=next((each.overflow for each in config.caches), None) or "evict",
-            toolbox=self._box(counting, user, store, person) if wants_tools else None,
+            toolbox=self._box(counting, user, store, person, journal) if wants_tools else None,
             user=user,
             archive=config.memory.enable_archival and user is not None,
             recall=config.memory.recall is not False if recall is None else recall,
@@ -143,6 +146,8 @@ class Conversations:
         )
         if key is not None:
             self._held[session] = key
+        if journal is not None:
+            self._journals[session] = journal
         return session
 
     def _behind(self, active: ActiveModel) -> tuple[Backend, CountingBackend]:
@@ -298,7 +303,9 @@ class Conversations:
             backend,
             model=self.active.model,
             n_ctx=lambda: self.active.n_ctx or counting.n_ctx,
-            toolbox=None if box is None else self._box(counting, session.user, store, person),
+            toolbox=None
+            if box is None
+            else self._box(counting, session.user, store, person, self._journals.get(session)),
         )
 
     def _is_active(self, cache: str) -> bool:
@@ -310,11 +317,18 @@ class Conversations:
         return next((each.name for each in self.choices() if each.cache == cache), cache)
 
     def _box(
-        self, backend: CountingBackend, user: str | None, store: MemoryStore | None, person: Person | None
+        self,
+        backend: CountingBackend,
+        user: str | None,
+        store: MemoryStore | None,
+        person: Person | None,
+        journal: FileJournal | None,
     ) -> ConversationToolbox | None:
         if not self._toolset.wants_tools:
             return None
-        box = self._toolset.box(n_ctx=backend.n_ctx, count=backend.count_tokens, user=user, store=store, person=person)
+        box = self._toolset.box(
+            n_ctx=backend.n_ctx, count=backend.count_tokens, user=user, store=store, person=person, journal=journal
+        )
         return box if box.specs or self._toolset.servers is not None else None
 
     # HTTP clients'

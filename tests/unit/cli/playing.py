@@ -41,6 +41,7 @@ from shepherd.core import (
 )
 from shepherd.core.status import ActiveModel, CacheUsage, Health, ModelCard, ModelChoice
 from shepherd.memory.store import MemoryStore
+from shepherd.tools.sandbox.journal import FileJournal
 from shepherd.tools.toolbox import ConversationToolbox
 
 
@@ -227,12 +228,20 @@ def player(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
         is_person: bool = False,
         user: str | None = None,
         instructions: FolderInstructions | None = None,
+        journal: FileJournal | None = None,
     ) -> Played:
         stage = stage or Stage(ConversationStore(tmp_path / "saved"))
         session = Session(backend or Scripted(), model="m", n_ctx=100, toolbox=box, user=user, recall=True)
         reader = Script(*lines)
         reader.is_person = is_person
-        chat = Chat(cast("App", stage), session, PipeView(), cast("PipeReader", reader), instructions=instructions)
+        chat = Chat(
+            cast("App", stage),
+            session,
+            PipeView(),
+            cast("PipeReader", reader),
+            instructions=instructions,
+            journal=journal,
+        )
         status = await Repl(chat).run()
         said = capsys.readouterr()
         return Played(said.out, said.err, status, chat)

@@ -11,9 +11,8 @@ import difflib
 import re
 from collections.abc import Iterable
 
-from shepherd.agent.with_memory import entry_of
 from shepherd.cli import render
-from shepherd.cli.chat import completion, memory_commands, saved_commands, stats, tool_commands, transcript
+from shepherd.cli.chat import completion, memory_commands, rewind, saved_commands, stats, tool_commands, transcript
 from shepherd.cli.chat.state import Chat, Command
 from shepherd.cli.loading import progress_shown
 from shepherd.cli.terminal.answer import eviction_line
@@ -79,10 +78,8 @@ async def _clear(chat: Chat, argument: str) -> None:
 async def _undo(chat: Chat, argument: str) -> None:
     text = chat.session.undo()
     chat.note("There is nothing to take back." if text is None else f"Taken back: {excerpt(text)}")
-    await chat.save()
-    if text is not None and chat.memory is not None:
-        kept = [entry_of(message) for message in chat.session.messages]
-        await asyncio.to_thread(chat.memory.take_back, chat.session.id, kept)
+    if text is not None:
+        await chat.take_back()
 
 
 async def _retry(chat: Chat, argument: str) -> None:
@@ -255,6 +252,16 @@ COMMANDS: dict[str, Command] = {
         details="Its saved file stays; /load continues it. Only a search in the memory finds its messages.",
     ),
     "/undo": Command("Remove the last question and its answer.", _undo),
+    "/rewind": Command(
+        "Go back to before a question, and put back the files that tools have changed since.",
+        rewind.rewind,
+        "[N [files|conversation]]",
+        "Without a number, a terminal shows the questions to choose from, a pipe lists them.\n"
+        "N: go back to before this question, after showing what changes; 'files' puts back also what other programs\n"
+        "have changed since, 'conversation' leaves all files as they are.\n"
+        "What commands, MCP servers and other tools did is named and stays.",
+        rewind.numbers,
+    ),
     "/retry": Command("Remove the last answer and ask again.", _retry),
     "/edit": Command(
         "Change the last question and ask again.",

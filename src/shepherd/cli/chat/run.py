@@ -144,6 +144,7 @@ async def _converse(config: Config, resume: str | None) -> int:
     on_terminal = sys.stdin.isatty() and render.is_terminal(sys.stdout) and render.is_terminal(sys.stdin)
     view: View = TerminalView(show_thinking=config.show_thinking) if on_terminal else PipeView()
     app, person = App(config), view.person()
+    journal = app.tools.journal()
     try:
         saves = app.tools.saves()
         # Before the model is loaded, so that a wrong name fails at once.
@@ -155,7 +156,7 @@ async def _converse(config: Config, resume: str | None) -> int:
             # MCP servers learn at their start whether they may ask a person.
             await app.load(show, person=person, patient=person is None)
         facts = app.conversations.active
-        session = app.conversations.session(user=LOCAL, person=person)
+        session = app.conversations.session(user=LOCAL, person=person, journal=journal)
         if instructions is not None:
             left_out += instructions.give(session, app.conversations.tokens_of_text)
         for line in left_out:
@@ -172,13 +173,15 @@ async def _converse(config: Config, resume: str | None) -> int:
             from shepherd.cli.terminal.reader import PipeReader
 
             reader = PipeReader()
-        chat = state.Chat(app, session, view, reader, max_rounds=config.tools.max_rounds, instructions=instructions)
+        max_rounds = config.tools.max_rounds
+        chat = state.Chat(app, session, view, reader, max_rounds=max_rounds, instructions=instructions, journal=journal)
         if found is not None:
             saved_commands.restore(chat, *found)
         elif is_first:
             view.say("No conversation is saved yet; this one is the first.", style="dim")
         return await repl.Repl(chat).run()
     finally:
+        journal.close()
         await app.aclose()
 
 

@@ -16,13 +16,14 @@ from contextlib import aclosing, asynccontextmanager, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from shepherd.agent.with_memory import entry_of
 from shepherd.cli import logs, render
 from shepherd.cli.chat import attach
 from shepherd.cli.chat.stats import TurnStats
 from shepherd.cli.terminal.answer import fallback_line
 from shepherd.cli.terminal.view import View
 from shepherd.cli.text import field_lines, format_count
-from shepherd.core import Audio, Image, ShepherdError, Text
+from shepherd.core import Audio, Finished, Image, Message, ShepherdError, Text
 
 if TYPE_CHECKING:
     from shepherd.agent.session import Session
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from shepherd.cli.terminal.editor import TerminalReader
     from shepherd.cli.terminal.live import MarkdownAnswer
     from shepherd.cli.terminal.reader import PipeReader
+    from shepherd.tools.sandbox.journal import FileJournal
 
     Reader = TerminalReader | PipeReader
 
@@ -53,13 +55,18 @@ class Chat:
         *,
         max_rounds: int | None = None,
         instructions: FolderInstructions | None = None,
+        journal: FileJournal | None = None,
     ) -> None:
-        """`max_rounds`: the most rounds that a turn may have, for the line below an answer. `instructions`: None =
-        the model gets none."""
+        """`max_rounds`: the most rounds that a turn may have, for the line below an answer. `instructions`: None = the
+        model gets none. `journal`: what its tools change in files; None = nothing is kept.
+        """
         self.app = app
         self.session = session
         self.view = view
         self.instructions = instructions
+        self.journal = journal
+        self._asked: Message | None = None
+        """The question of the last turn: a new one begins a turn of the journal, a repeated one does not."""
         self.reader = reader
         self.memory = app.memory(session.user)
         """The memory of the user; None without one."""
@@ -78,6 +85,7 @@ class Chat:
         self._max_rounds = max_rounds
         self._cannot_save = False
         self._thread = threading.get_ident()
+        self._open_journal()
 
     # turns
 
@@ -100,6 +108,8 @@ class Chat:
             with logs.above(self.view.screen), closing(self.view.answer()) as answer:
                 async with aclosing(events), _ticking(answer):
                     async for event in events:
+                        if isinstance(event, Finished):  # its calls run after this event
+                            self._begin_turn()
                         instead = fallback_line(event) or instead
                         turn.feed(event)
                         answer.feed(event)
@@ -110,9 +120,12 @@ class Chat:
         finally:
             turn.end()
             self.turns.append(turn)
+            self._begin_turn()
             await self.save()
         if instead:
             self.note(instead)
+        for line in self.journal.take_notices() if self.journal else ():
+            self.say(line, "yellow")
         if self.reader.is_person and (line := turn.line(self.session.n_ctx, self._max_rounds)):
             active = self.app.conversations.active
             away = f" · {active.cache}, {render.WAYS[True]}" if active.is_away else ""
@@ -120,6 +133,24 @@ class Chat:
         if self.instructions is not None and (line := await asyncio.to_thread(self.instructions.find_change)):
             self.note(line)
         return True
+
+    def _begin_turn(self) -> None:
+        """Tell the journal which question the following changes of files belong to."""
+        at, question = self.questions()[-1] if self.questions() else (0, None)
+        if self.journal is not None and question is not None and question is not self._asked:
+            self.journal.begin(at)
+        self._asked = question
+
+    def questions(self) -> list[tuple[int, Message]]:
+        """The messages of the user, with their places in the conversation."""
+        return [(at, message) for at, message in enumerate(self.session.messages) if message.is_input]
+
+    async def take_back(self) -> None:
+        """Save the conversation, which has lost its last turns; the memory quotes nothing of them any more."""
+        await self.save()
+        if self.memory is not None:
+            kept = [entry_of(message) for message in self.session.messages]
+            await asyncio.to_thread(self.memory.take_back, self.session.id, kept)
 
     async def read_instructions(self, *, again: bool = True) -> None:
         """Give the model the instructions of the folder, read `again` or as they were: the context may have changed."""
@@ -148,6 +179,12 @@ class Chat:
         """Forget the name, the statistics and the attachments: another conversation begins."""
         self.turns, self.attached = [], []
         self.name = ""
+        self._open_journal()
+
+    def _open_journal(self) -> None:
+        self._asked = self.questions()[-1][1] if self.questions() else None
+        if self.journal is not None:
+            self.journal.open(self.session.id)
 
     def last_question(self) -> str | None:
         """The last message of the user, without what was attached to it."""
