@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.process.cli.test_terminal import Start, start  # noqa: F401 - a fixture
+from tests.process.cli.test_terminal import Person, Start, start  # noqa: F401 - a fixture
+from tests.scripted_service import ScriptedService
+
+from shepherd.core import Event, Message, Request, ToolCall, replay
 
 if TYPE_CHECKING:
+    from tests.process.cli.test_terminal import Listening
     from tests.unit.cli.conftest import Home
+
+Scripted = Callable[..., Person]
 
 pytestmark = pytest.mark.model
 
@@ -35,3 +44,74 @@ def test_agents_md_is_asked_for_once_and_stands_in_the_banner(home: Home, start:
     assert "AGENTS.md" not in without.waits_for("> ")
     without.types("\x04")
     assert without.waits_for_the_end() == 0
+
+
+# -- a model that does as it is told ----------------------------------------------------------------------------------
+
+
+def calling(name: str, **values: object) -> Message:
+    return Message("assistant", (ToolCall("1", name, json.dumps(values)),))
+
+
+@pytest.fixture
+def scripted(home: Home, start: Start, listening: Listening) -> Iterator[Scripted]:
+    """`scripted(*answers)` - a person before a chat whose model gives these answers, one for each request."""
+    with ExitStack() as stack:
+
+        def started(*answers: Message | str, arguments: Sequence[str] = ()) -> Person:
+            left = [Message.assistant(each) if isinstance(each, str) else each for each in answers]
+
+            async def script(request: Request) -> AsyncGenerator[Event, None]:
+                for event in replay(left.pop(0), model="fake"):
+                    yield event
+
+            port = stack.enter_context(listening(ScriptedService(script)))
+            settings = f'type = "openai_compat"\nbase_url = "http://127.0.0.1:{port}/v1"\n'
+            (home.folder / "shepherd.toml").write_text(f"[providers.far]\n{settings}")
+            person = start("-m", "far/fake", "--allow-tools", "*", *arguments)
+            person.waits_for("> ")
+            return person
+
+        yield started
+
+
+def test_rewind_shows_the_questions_and_puts_the_files_back(home: Home, scripted: Scripted) -> None:
+    (home.folder / "a.txt").write_text("one\n")
+    (home.folder / "a.txt").chmod(0o640)
+    person = scripted(calling("write_file", path="a.txt", content="two\n"), "Changed.", "Yes.")
+    person.types("Change it.\r")
+    person.waits_for(r"Changed\.(.|\n)*> ")
+    person.types("And?\r")
+    person.waits_for(r"Yes\.(.|\n)*> ")
+    assert (home.folder / "a.txt").read_text() == "two\n"
+    person.types("/rewind\r")
+    person.waits_for(r"Go back to before which question\?(.|\n)*> 2 +And\?(.|\n)*Ctrl-D: leave")
+    person.types("\x1b[A")
+    person.waits_for(r"> 1 +Change it\. +\(1 file\)")
+    person.types("\r")
+    person.waits_for(r"a\.txt is put back(.|\n)*Put these files back\?(.|\n)*Enter: no")
+    person.types("y")
+    person.waits_for(r"Put back: 1 file\.(.|\n)*Back to before: Change it\.(.|\n)*> ")
+    assert (home.folder / "a.txt").read_text() == "one\n"
+    assert (home.folder / "a.txt").stat().st_mode & 0o777 == 0o640
+    person.types("/rewind\r")
+    person.waits_for("There is nothing to go back to")
+    person.types("\x04")
+    assert person.waits_for_the_end() == 0
+
+
+def test_a_chat_that_is_continued_later_can_be_rewound_too(home: Home, scripted: Scripted) -> None:
+    person = scripted(calling("write_file", path="new/a.txt", content="two\n"), "Changed.")
+    person.types("Change it.\r")
+    person.waits_for(r"Changed\.(.|\n)*> ")
+    person.types("\x04")
+    assert person.waits_for_the_end() == 0
+    assert (home.folder / "new" / "a.txt").exists()
+    again = scripted(arguments=["--continue"])
+    again.types("/rewind 1\r")
+    again.waits_for(r"is removed(.|\n)*Put these files back\?(.|\n)*Enter: no")
+    again.types("y")
+    again.waits_for(r"Put back: 1 file\.(.|\n)*> ")
+    assert not (home.folder / "new").exists()
+    again.types("\x04")
+    assert again.waits_for_the_end() == 0

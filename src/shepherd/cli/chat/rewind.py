@@ -80,7 +80,8 @@ def _rows(chat: Chat, questions: Sequence[tuple[int, Message]]) -> list[str]:
 
 
 async def _go_back(chat: Chat, at: int, number: int, word: str) -> None:
-    """Go back to before question `number`, which is message `at`. Raises: `InvalidRequest` where a question cannot be asked, `ToolError` where a file cannot be put back."""
+    """Go back to before question `number`, which is message `at`. Raises: `InvalidRequest` where a person must be asked
+    and cannot, `ToolError` where a file cannot be put back."""
     journal = chat.journal if word != CONVERSATION else None
     steps = [] if journal is None else await asyncio.to_thread(journal.plan, at)
     for line in _plan_lines(steps):
