@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.process.cli.test_terminal import Person, Start, start  # noqa: F401 - a fixture
 from tests.scripted_service import ScriptedService
 
-from shepherd.core import Event, Message, Request, ToolCall, replay
+from shepherd.core import Event, Message, Reasoning, Request, ToolCall, replay
 
 if TYPE_CHECKING:
     from tests.process.cli.test_terminal import Listening
@@ -115,3 +116,22 @@ def test_a_chat_that_is_continued_later_can_be_rewound_too(home: Home, scripted:
     assert not (home.folder / "new").exists()
     again.types("\x04")
     assert again.waits_for_the_end() == 0
+
+
+def test_ctrl_o_shows_what_was_folded_whole_the_newest_first(home: Home, scripted: Scripted) -> None:
+    (home.folder / "long.txt").write_text("".join(f"line {n}\n" for n in range(40)))
+    thoughts = Reasoning("\n".join(f"thought {n}" for n in range(20)))
+    asked = calling("read_file", path="long.txt")
+    person = scripted(replace(asked, parts=(thoughts, *asked.parts)), "It is long.")
+    person.types("Read long.txt.\r")
+    seen = person.waits_for(r"It is long\.(.|\n)*> ")
+    assert "… 14 more lines (Ctrl-O)" in seen
+    assert "  … 34 more lines (Ctrl-O)" in seen
+    person.types("half a question")
+    person.waits_for("half a question")
+    person.types("\x0f")
+    assert "line 25\n" in person.waits_for(r"2 of 2 folded(.|\n)*line 39(.|\n)*half a question")
+    person.types("\x0f")
+    assert "thought 12\n" in person.waits_for(r"1 of 2 folded(.|\n)*thought 19(.|\n)*half a question")
+    person.types("\x03\x04")
+    assert person.waits_for_the_end() == 0

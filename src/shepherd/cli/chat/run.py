@@ -142,7 +142,8 @@ async def _converse(config: Config, resume: str | None) -> int:
     from shepherd.memory.users import LOCAL
 
     on_terminal = sys.stdin.isatty() and render.is_terminal(sys.stdout) and render.is_terminal(sys.stdin)
-    view: View = TerminalView(show_thinking=config.show_thinking) if on_terminal else PipeView()
+    show_thinking = config.show_thinking
+    view: View = TerminalView(show_thinking=show_thinking, can_unfold=True) if on_terminal else PipeView()
     app, person = App(config), view.person()
     journal = app.tools.journal()
     try:
@@ -165,10 +166,10 @@ async def _converse(config: Config, resume: str | None) -> int:
         for line in render.banner(facts, shepherd.__version__, len(session.tools), app.unusual_memory, told):
             view.say(line, style="dim" if line == render.EMBEDDED_NOTE else "")
         reader: state.Reader
-        if on_terminal:
+        if isinstance(view, TerminalView):
             from shepherd.cli.terminal.editor import TerminalReader
 
-            reader = TerminalReader()
+            reader = TerminalReader(view.unfold)
         else:
             from shepherd.cli.terminal.reader import PipeReader
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.application import run_in_terminal
 from prompt_toolkit.buffer import CompletionState
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, get_common_complete_suffix
 from prompt_toolkit.document import Document
@@ -29,12 +30,13 @@ class TerminalReader:
     is_person = True
     has_editor = True
 
-    def __init__(self) -> None:
+    def __init__(self, unfold: Callable[[], None] = lambda: None) -> None:
+        """`unfold`: what Ctrl-O does."""
         self._session: PromptSession[str] = PromptSession(
             [("ansigreen", PROMPT)],  # coloured, because prompt_toolkit draws no space that has no style
             history=_history(),
             multiline=True,
-            key_bindings=_keys(),
+            key_bindings=_keys(unfold),
             complete_while_typing=True,
             complete_in_thread=True,  # completion reads folders and saved conversations
             prompt_continuation=lambda width, line_number, is_soft_wrap: " " * width,
@@ -58,7 +60,7 @@ def is_unfinished(text: str) -> bool:
     return text.endswith("\\") or len(_FENCE.findall(text)) % 2 == 1
 
 
-def _keys() -> KeyBindings:
+def _keys(unfold: Callable[[], None] = lambda: None) -> KeyBindings:
     keys = KeyBindings()
 
     @keys.add("enter")
@@ -94,6 +96,10 @@ def _keys() -> KeyBindings:
     @keys.add("escape", "enter")
     def _new_line(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
+
+    @keys.add("c-o")
+    def _unfold(event: KeyPressEvent) -> None:
+        run_in_terminal(unfold)
 
     @keys.add("c-c")
     def _discard(event: KeyPressEvent) -> None:

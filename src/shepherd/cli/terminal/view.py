@@ -20,6 +20,7 @@ from shepherd.cli.terminal.screen import Screen
 from shepherd.core import ShepherdError
 
 if TYPE_CHECKING:
+    from shepherd.cli.terminal.call_view import Folds
     from shepherd.cli.terminal.consent import TerminalPerson
     from shepherd.cli.terminal.live import MarkdownAnswer
 
@@ -28,10 +29,13 @@ class TerminalView:
     is_plain = False
     """Whether to draw with ASCII only: a pipe may lead anywhere."""
 
-    def __init__(self, *, show_thinking: bool = True) -> None:
+    def __init__(self, *, show_thinking: bool = True, can_unfold: bool = False) -> None:
+        """`can_unfold`: there is a prompt, at which Ctrl-O shows what was folded."""
         self.console = render.console(sys.stdout)
         self.screen = Screen(self.console)
         self._show_thinking = show_thinking
+        self._can_unfold = can_unfold
+        self._folds: Folds | None = None
         self._person: TerminalPerson | None = None
 
     @property
@@ -57,7 +61,19 @@ class TerminalView:
     def answer(self) -> MarkdownAnswer:
         from shepherd.cli.terminal.live import MarkdownAnswer
 
-        return MarkdownAnswer(self.screen, show_thinking=self._show_thinking)
+        if self._can_unfold and self._folds is None:
+            from shepherd.cli.terminal.call_view import Folds
+
+            self._folds = Folds()
+        return MarkdownAnswer(self.screen, show_thinking=self._show_thinking, folds=self._folds)
+
+    def unfold(self) -> None:
+        """Show the newest of what was folded whole; called again, the one before."""
+        from shepherd.cli.terminal.markdown import to_rows
+
+        lines = self._folds.take() if self._folds is not None else []
+        rows = [row for line in lines for row in to_rows(line, self.console)]
+        self.screen.update([*rows, ""] if rows else ["Nothing is folded."])
 
     def person(self) -> TerminalPerson | None:
         """The person at the terminal, for questions; None without a person."""

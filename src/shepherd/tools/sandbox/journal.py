@@ -134,8 +134,7 @@ class FileJournal:
             if "path" not in row:
                 self._relabel(int(row["turn"]))
                 continue
-            states = (State(**{name: kind(row[side].get(name, "")) for name, kind in _FIELDS}) for side in _SIDES)
-            self._changes.append(Change(self._turn, str(row["path"]), *states))
+            self._changes.append(Change(self._turn, str(row["path"]), _state(row["before"]), _state(row["after"])))
 
     def begin(self, turn: int) -> None:
         """A turn begins, whose question is message `turn`. What earlier turns with this or a later message have changed
@@ -317,7 +316,11 @@ class FileJournal:
 
 
 _SIDES = ("before", "after")
-_FIELDS = (("kind", str), ("content", str), ("mode", lambda value: int(value or 0)), ("why_lost", str))
+
+
+def _state(fields: dict[str, Any]) -> State:
+    texts = {name: str(fields.get(name, "")) for name in ("kind", "content", "why_lost")}
+    return State(**texts, mode=int(fields.get("mode", 0)))
 
 
 def _row(change: Change) -> dict[str, Any]:
