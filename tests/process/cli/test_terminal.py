@@ -90,6 +90,10 @@ class Person:
         before, self.seen = self.seen[: match.end()], self.seen[match.end() :]
         return before
 
+    def reads(self) -> bool:
+        """Wait for the next bytes; whether any came."""
+        return self._reads(time.monotonic() + self._timeout_s)
+
     def waits_for_the_end(self) -> int:
         deadline = time.monotonic() + self._timeout_s
         while self._reads(deadline):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.unit.cli.conftest import Home
 
 Scripted = Callable[..., Person]
+FREE = ("--allow-tools", "*")
 
 pytestmark = pytest.mark.model
 
@@ -59,7 +60,7 @@ def scripted(home: Home, start: Start, listening: Listening) -> Iterator[Scripte
     """`scripted(*answers)` - a person before a chat whose model gives these answers, one for each request."""
     with ExitStack() as stack:
 
-        def started(*answers: Message | str, arguments: Sequence[str] = ()) -> Person:
+        def started(*answers: Message | str, arguments: Sequence[str] = (), settings: str = "") -> Person:
             left = [Message.assistant(each) if isinstance(each, str) else each for each in answers]
 
             async def script(request: Request) -> AsyncGenerator[Event, None]:
@@ -67,9 +68,9 @@ def scripted(home: Home, start: Start, listening: Listening) -> Iterator[Scripte
                     yield event
 
             port = stack.enter_context(listening(ScriptedService(script)))
-            settings = f'type = "openai_compat"\nbase_url = "http://127.0.0.1:{port}/v1"\n'
-            (home.folder / "shepherd.toml").write_text(f"[providers.far]\n{settings}")
-            person = start("-m", "far/fake", "--allow-tools", "*", *arguments)
+            address = f'type = "openai_compat"\nbase_url = "http://127.0.0.1:{port}/v1"\n'
+            (home.folder / "shepherd.toml").write_text(f"{settings}\n[providers.far]\n{address}")
+            person = start("-m", "far/fake", *arguments)
             person.waits_for("> ")
             return person
 
@@ -79,7 +80,7 @@ def scripted(home: Home, start: Start, listening: Listening) -> Iterator[Scripte
 def test_rewind_shows_the_questions_and_puts_the_files_back(home: Home, scripted: Scripted) -> None:
     (home.folder / "a.txt").write_text("one\n")
     (home.folder / "a.txt").chmod(0o640)
-    person = scripted(calling("write_file", path="a.txt", content="two\n"), "Changed.", "Yes.")
+    person = scripted(calling("write_file", path="a.txt", content="two\n"), "Changed.", "Yes.", arguments=FREE)
     person.types("Change it.\r")
     person.waits_for(r"Changed\.(.|\n)*> ")
     person.types("And?\r")
@@ -102,7 +103,7 @@ def test_rewind_shows_the_questions_and_puts_the_files_back(home: Home, scripted
 
 
 def test_a_chat_that_is_continued_later_can_be_rewound_too(home: Home, scripted: Scripted) -> None:
-    person = scripted(calling("write_file", path="new/a.txt", content="two\n"), "Changed.")
+    person = scripted(calling("write_file", path="new/a.txt", content="two\n"), "Changed.", arguments=FREE)
     person.types("Change it.\r")
     person.waits_for(r"Changed\.(.|\n)*> ")
     person.types("\x04")
@@ -135,3 +136,32 @@ def test_ctrl_o_shows_what_was_folded_whole_the_newest_first(home: Home, scripte
     assert "thought 12\n" in person.waits_for(r"1 of 2 folded(.|\n)*thought 19(.|\n)*half a question")
     person.types("\x03\x04")
     assert person.waits_for_the_end() == 0
+
+
+@pytest.mark.parametrize(("notify", "code"), [("bell", "\a"), ("desktop", "\x1b]9;Shepherd: "), ("off", "")])
+def test_the_end_of_a_long_turn_and_a_question_ring(home: Home, scripted: Scripted, notify: str, code: str) -> None:
+    settings = f'[chat]\nnotify = "{notify}"\nnotify_after_s = 0\n'
+    asks = calling("execute_command", command="true")
+    person = scripted("Ready.", asks, "Done.", settings=settings, arguments=["--enable-tools", "command"])
+    assert "\a" not in person.raw
+    person.types("Hello.\r")
+    person.waits_for(r"Ready\.(.|\n)*> ")
+    rings = person.raw.count(code) if code else 0
+    assert ("answer is ready" in person.raw) is (notify == "desktop")
+    person.types("Run it.\r")
+    person.waits_for("wants to run")
+    person.waits_for("Enter: no")
+    while code and person.raw.count(code) == rings:  # the question is drawn before the bell
+        assert person.reads()
+    person.types("y")
+    person.waits_for(r"Done\.(.|\n)*> ")
+    assert (person.raw.count("\a"), person.raw.count("\x1b]9;")) == {
+        "bell": (3, 0), "desktop": (0, 3), "off": (0, 0)
+    }[notify]  # fmt: skip
+    person.types("\x04")
+    assert person.waits_for_the_end() == 0
+
+
+def test_a_pipe_never_rings(home: Home) -> None:
+    (home.folder / "shepherd.toml").write_text("[chat]\nnotify_after_s = 0\n")
+    assert "\a" not in home.run(text="Hello\n").stdout

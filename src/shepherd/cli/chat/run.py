@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import aclosing, closing
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -31,6 +31,7 @@ from shepherd.core import Audio, Image, ShepherdError, Text
 from shepherd.process.files import MOST_DOCUMENT_BYTES
 
 if TYPE_CHECKING:
+    from shepherd.cli.terminal.bell import Notify
     from shepherd.config import Config
 
 
@@ -142,8 +143,14 @@ async def _converse(config: Config, resume: str | None) -> int:
     from shepherd.memory.users import LOCAL
 
     on_terminal = sys.stdin.isatty() and render.is_terminal(sys.stdout) and render.is_terminal(sys.stdin)
-    show_thinking = config.show_thinking
-    view: View = TerminalView(show_thinking=show_thinking, can_unfold=True) if on_terminal else PipeView()
+    view: View = PipeView()
+    if on_terminal:
+        view = TerminalView(
+            show_thinking=config.show_thinking,
+            can_unfold=True,
+            notify=cast("Notify", config.chat.notify),  # the configuration knows these words only
+            notify_after_s=config.chat.notify_after_s,
+        )
     app, person = App(config), view.person()
     journal = app.tools.journal()
     try:

@@ -116,6 +116,7 @@ class Chat:
         except ShepherdError as error:
             self.has_failed = True
             self.view.fail(error)
+            self.view.call_back()
             return False
         finally:
             turn.end()
@@ -130,6 +131,7 @@ class Chat:
             active = self.app.conversations.active
             away = f" · {active.cache}, {render.WAYS[True]}" if active.is_away else ""
             self.note(f"{line}{away}")
+        self.view.call_back()
         if self.instructions is not None and (line := await asyncio.to_thread(self.instructions.find_change)):
             self.note(line)
         return True

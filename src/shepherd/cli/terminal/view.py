@@ -16,6 +16,7 @@ import click
 
 from shepherd.cli import render
 from shepherd.cli.terminal.answer import JsonAnswer, PlainAnswer
+from shepherd.cli.terminal.bell import Bell, Notify
 from shepherd.cli.terminal.screen import Screen
 from shepherd.core import ShepherdError
 
@@ -29,13 +30,21 @@ class TerminalView:
     is_plain = False
     """Whether to draw with ASCII only: a pipe may lead anywhere."""
 
-    def __init__(self, *, show_thinking: bool = True, can_unfold: bool = False) -> None:
-        """`can_unfold`: there is a prompt, at which Ctrl-O shows what was folded."""
+    def __init__(
+        self,
+        *,
+        show_thinking: bool = True,
+        can_unfold: bool = False,
+        notify: Notify = "off",
+        notify_after_s: float = 20.0,
+    ) -> None:
+        """`can_unfold`: there is a prompt, at which Ctrl-O shows what was folded. `notify`: as in `Bell`."""
         self.console = render.console(sys.stdout)
         self.screen = Screen(self.console)
         self._show_thinking = show_thinking
         self._can_unfold = can_unfold
         self._folds: Folds | None = None
+        self._bell = Bell(self.screen.send, notify=notify, after_s=notify_after_s)
         self._person: TerminalPerson | None = None
 
     @property
@@ -59,6 +68,8 @@ class TerminalView:
         self.say(error.message, style="red")
 
     def answer(self) -> MarkdownAnswer:
+        """Shows a turn, which the person has begun with a key just now."""
+        self._bell.touch()
         from shepherd.cli.terminal.live import MarkdownAnswer
 
         if self._can_unfold and self._folds is None:
@@ -66,6 +77,10 @@ class TerminalView:
 
             self._folds = Folds()
         return MarkdownAnswer(self.screen, show_thinking=self._show_thinking, folds=self._folds)
+
+    def call_back(self) -> None:
+        """A turn has ended: call a person who has left meanwhile."""
+        self._bell.ring("the answer is ready")
 
     def unfold(self) -> None:
         """Show the newest of what was folded whole; called again, the one before."""
@@ -79,7 +94,7 @@ class TerminalView:
         """The person at the terminal, for questions; None without a person."""
         from shepherd.cli.terminal.consent import TerminalPerson
 
-        self._person = self._person or TerminalPerson(self.screen)
+        self._person = self._person or TerminalPerson(self.screen, bell=self._bell)
         return self._person
 
     async def settled(self) -> None:
@@ -112,6 +127,9 @@ class PipeView:
         if self._as_json:
             return JsonAnswer(render.write)
         return PlainAnswer(render.write, lambda text: click.echo(text, nl=False, err=True))
+
+    def call_back(self) -> None:
+        pass
 
     def person(self) -> TerminalPerson | None:
         return None
