@@ -20,7 +20,7 @@ import click
 
 from shepherd.cli.options import SECTIONS, SHARED, Context, Model, given_options, write_options
 from shepherd.cli.subcommands import CHAT_PARAMS, SUBCOMMANDS, Subcommand
-from shepherd.cli.text import clean
+from shepherd.cli.text import clean, wrapped
 
 _BARE = "shepherd.bare"
 """Key in `ctx.meta`: the chat was started without the word `chat`."""
@@ -30,6 +30,10 @@ class ShepherdCommand(click.Command):
     """A command that takes all shared options; its help shows those of some sections."""
 
     context_class = Context
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """The first sentence of the help, whole: it is broken into lines, and not cut off."""
+        return super().get_short_help_str(1_000)
 
     def __init__(self, *args: Any, sections: Sequence[str] = (), **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -78,7 +82,11 @@ class Program(ShepherdGroup):
                 sys.stdout.flush()  # what cannot be written fails here, not behind the end of the program
         except click.ClickException as error:
             if not isinstance(error, click.exceptions.NoArgsIsHelpError):  # that is the help, with its colours
-                error.message = clean(error.message)  # type: ignore[misc] # final, and the only way to its words
+                from shepherd.cli.render import width_of
+
+                width = width_of(sys.stderr)
+                room = None if width is None else width - len("Error: ")
+                error.message = "\n".join(wrapped(clean(error.message), room, 0))  # type: ignore[misc] # final, and the only way to its words
             error.show()
             sys.exit(error.exit_code)
         except click.Abort:

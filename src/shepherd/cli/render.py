@@ -7,6 +7,7 @@ and how values are spelled (`text.py`).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from shepherd.cli.text import clean, field_lines, json_text
+from shepherd.cli.text import clean, field_lines, json_text, table_lines, wrapped
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,8 +58,8 @@ def show_marked(mark: str, colour: str, text: str) -> None:
 
 
 def show_fields(fields: Mapping[str, str]) -> None:
-    """Print one `Name: value` line for each field, the values in one column."""
-    for line in field_lines(fields):
+    """Print a `Name: value` line for each field, the values in one column."""
+    for line in field_lines({name: clean(value) for name, value in fields.items()}, width_of(sys.stdout)):
         show(line)
 
 
@@ -76,7 +77,17 @@ def show_note(text: str) -> None:
 
 
 def _show(text: str, stream: TextIO, **style: Any) -> None:
-    click.echo(click.style(clean(text), **style) if colours_wanted(stream) else clean(text), stream)
+    for line in wrapped(clean(text), width_of(stream)):
+        click.echo(click.style(line, **style) if colours_wanted(stream) else line, stream)
+
+
+def width_of(stream: TextIO) -> int | None:
+    """The columns of the terminal that `stream` is; None for a pipe or a file, where no line is broken."""
+    if not stream.isatty():
+        return None
+    with contextlib.suppress(OSError, ValueError):  # no real terminal
+        return int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size(stream.fileno()).columns or 80
+    return 80
 
 
 def show_json(value: Any) -> None:
@@ -94,20 +105,15 @@ def show_done(done: Mapping[str, Any], *lines: str, as_json: bool) -> None:
 def show_table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], none: str = "", stream: TextIO | None = None
 ) -> None:
-    """Print columns as wide as their cells, or `none` where there are no rows; in a pipe no cell is cut off."""
+    """Print a table as wide as the terminal, or `none` where there are no rows."""
     if none and not rows:
         show(none)
         return
-    from rich.table import Table
-    from rich.text import Text
-
-    terminal = is_terminal(stream or sys.stdout)
-    table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
-    for index, column in enumerate(columns):
-        table.add_column(column, overflow="fold", no_wrap=not terminal, min_width=4 if index else 10)
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    console(stream).print(table)
+    out = stream or sys.stdout
+    head, *lines = [clean(line) for line in table_lines(columns, rows, width_of(out))] or [""]
+    click.echo(click.style(head, bold=True) if colours_wanted(out) else head, out)
+    for line in lines:
+        click.echo(line, out)
 
 
 def console(stream: TextIO | None = None) -> Console:

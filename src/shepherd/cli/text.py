@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -87,10 +88,120 @@ def excerpt(text: str) -> str:
     return cut(" ".join(text.split()), 60)
 
 
-def field_lines(fields: Mapping[str, str]) -> list[str]:
-    """One `Name: value` line for each field, the values in one column."""
-    width = max(map(len, fields), default=0) + 1
-    return [f"{name + ':':<{width}} {value}" for name, value in fields.items()]
+def wrapped(text: str, width: int | None, hang: int | None = None) -> list[str]:
+    """The lines of `text`, broken between words where they need more than `width` columns; None = nowhere. No word is
+    broken: one that is too long stays whole, and the terminal breaks it. A broken line goes on below its own first
+    word, or `hang` columns from the left."""
+    rows: list[str] = []
+    for line in text.split("\n"):
+        row, indent = "", " " * (len(line) - len(line.lstrip(" ")) if hang is None else hang)
+        for word in re.findall(r" *[^ ]+", line) if width is not None and n_columns(line) > width else [line]:
+            if row.strip() and width is not None and n_columns(row + word) > width:
+                rows.append(row)
+                row, word = indent, word.lstrip(" ")
+            row += word
+        rows.append(row)
+    return rows
+
+
+def packed(pieces: Iterable[str], mark: str, width: int | None) -> list[str]:
+    """Lines of as many whole pieces as fit, with `mark` between; None = one line."""
+    rows: list[str] = []
+    for piece in pieces:
+        longer = f"{rows[-1]}{mark}{piece}" if rows else piece
+        if rows and (width is None or n_columns(longer) <= width):
+            rows[-1] = longer
+        else:
+            rows.append(piece)
+    return rows
+
+
+Pieces = Sequence[tuple[str, str]]
+"""Of one line: texts, each with its style."""
+
+
+def broken(line: Pieces, width: int) -> list[Pieces]:
+    """A line of pieces as lines of at most `width` columns, broken between words. The last piece goes on below itself,
+    or begins on the next line where the pieces before leave less than 24 columns."""
+    *before, (last, style) = line or [("", "")]
+    left = sum(n_columns(text) for text, _ in before)
+    if left + n_columns(last) <= width:
+        return [line]
+    if width - left >= _LEAST_LAST:
+        first, *rest = wrapped(last, width - left, 0)
+        return [[*before, (first, style)], *([(" " * left, ""), (row.lstrip(" "), style)] for row in rest)]
+    rows: list[list[tuple[str, str]]] = [[]]
+    room = width
+    for text, look in before:
+        shown = text.rstrip() if room == width or n_columns(text) > room else text
+        if rows[-1] and n_columns(shown) > room:
+            rows.append([])
+            shown, room = f"  {shown.strip()}", width
+        rows[-1].append((shown, look))
+        room -= n_columns(shown)
+    return [*(row for row in rows if row), *([(row, style)] for row in wrapped(f"    {last.strip()}", width))]
+
+
+_LEAST_LAST = 24
+_LEAST_COLUMN = 16
+"""Columns of a value; where there is less room behind its name, it stands below."""
+
+
+def field_lines(fields: Mapping[str, str], width: int | None = None) -> list[str]:
+    """A `Name: value` line for each field, the values in one column; broken between words."""
+    left = max(map(len, fields), default=0) + 2
+    lines: list[str] = []
+    for name, value in fields.items():
+        if width is not None and width - left < min(_LEAST_COLUMN, n_columns(value)):
+            lines += [f"{name}:", *wrapped(f"  {value}", width)]
+        else:
+            room = None if width is None else width - left
+            first, *rest = [row for line in value.split("\n") for row in wrapped(line, room)]
+            lines += [f"{name + ':':<{left - 1}} {first}", *(f"{'':<{left}}{row}" for row in rest)]
+    return lines
+
+
+_GAP = "  "
+"""Between two columns of a table."""
+
+
+def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:
+    """A table of at most `width` columns, its head first: with columns as wide as their cells; or with cells that are
+    broken between words; or, where the words are too long for that, each row as lines `NAME: value`. None = as wide as
+    it needs."""
+    cells = [[*columns], *([*row] for row in rows)]
+    if not columns:
+        return []
+    natural = [max(map(n_columns, each)) for each in zip(*cells, strict=True)]
+    least = [max(n_columns(word) for cell in each for word in [*cell.split(), ""]) for each in zip(*cells, strict=True)]
+    room = None if width is None else width - len(_GAP) * (len(columns) - 1)
+    if room is not None and sum(least) > room:
+        return _records(columns, rows, width)
+    while room is not None and (excess := sum(natural) - room) > 0:
+        at = max((n for n in range(len(natural)) if natural[n] > least[n]), key=lambda n: natural[n] - least[n])
+        natural[at] -= min(excess, max(1, (natural[at] - least[at]) // 2))
+    lines: list[str] = []
+    for row in cells:
+        broken = [wrapped(cell, None if room is None else column) for cell, column in zip(row, natural, strict=True)]
+        lines += [_GAP.join(map(_filled, part, natural)).rstrip() for part in zip_longest(*broken, fillvalue="")]
+    return lines
+
+
+def _records(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
+    """Each row as its first cell, and the others below it, those with something in them."""
+    lines: list[str] = []
+    for row in rows:
+        lines += wrapped(row[0], width, 0)
+        named = {name: cell for name, cell in zip(columns[1:], row[1:], strict=True) if cell.strip()}
+        plain = named.pop("", None)
+        room = None if width is None else width - len(_GAP)
+        lines += [f"{_GAP}{line}" for line in field_lines(named, room)]
+        lines += wrapped(f"{_GAP}{plain}", width) if plain else []
+    return lines
+
+
+def _filled(text: str, width: int) -> str:
+    return text + " " * (width - n_columns(text))
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------------

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from shepherd.agent.with_memory import entry_of
 from shepherd.cli import logs, render
 from shepherd.cli.chat import attach
-from shepherd.cli.chat.stats import TurnStats
+from shepherd.cli.chat.stats import PART, TurnStats
 from shepherd.cli.terminal.answer import fallback_line
 from shepherd.cli.terminal.view import View
-from shepherd.cli.text import field_lines, format_count
+from shepherd.cli.text import field_lines, format_count, packed
 from shepherd.core import Audio, Finished, Image, Message, ShepherdError, Text
 
 if TYPE_CHECKING:
@@ -129,8 +129,8 @@ class Chat:
             self.say(line, "yellow")
         if self.reader.is_person and (line := turn.line(self.session.n_ctx, self._max_rounds)):
             active = self.app.conversations.active
-            away = f" · {active.cache}, {render.WAYS[True]}" if active.is_away else ""
-            self.note(f"{line}{away}")
+            away = f"{PART}{active.cache}, {render.WAYS[True]}" if active.is_away else ""
+            self.note_pieces(f"{line}{away}".split(PART), PART)
         self.view.call_back()
         if self.instructions is not None and (line := await asyncio.to_thread(self.instructions.find_change)):
             self.note(line)
@@ -210,8 +210,13 @@ class Chat:
         self.view.say(text, style="dim")
 
     def say_fields(self, fields: Iterable[tuple[str, str]]) -> None:
-        for line in field_lines(dict(fields)):
+        for line in field_lines(dict(fields), None if self.view.is_plain else self.view.width):
             self.say(line)
+
+    def note_pieces(self, pieces: Iterable[str], mark: str) -> None:
+        """`note` for a line that is broken between its pieces only."""
+        for line in packed(pieces, mark, None if self.view.is_plain else self.view.width):
+            self.note(line)
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T | None:
         """The result of `work`, for a thread that completes the typed text; None when it fails or takes too long."""

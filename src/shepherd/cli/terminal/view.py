@@ -18,6 +18,7 @@ from shepherd.cli import render
 from shepherd.cli.terminal.answer import JsonAnswer, PlainAnswer
 from shepherd.cli.terminal.bell import Bell, Notify
 from shepherd.cli.terminal.screen import Screen
+from shepherd.cli.text import broken, wrapped
 from shepherd.core import ShepherdError
 
 if TYPE_CHECKING:
@@ -55,13 +56,16 @@ class TerminalView:
         """Show a line of the program, not of the model."""
         from rich.text import Text
 
-        self.console.print(Text(text, style=style), soft_wrap=True)
+        for line in wrapped(text, self.width):
+            self.console.print(Text(line, style=style), soft_wrap=True)
 
     def draw(self, line: Sequence[tuple[str, str]]) -> None:
-        """Show a line of pieces, each with its style."""
+        """Show a line of pieces, each with its style. Where it is too long, the last piece goes on below itself, or
+        from the next line on where the others leave no room."""
         from rich.text import Text
 
-        self.console.print(Text.assemble(*line, no_wrap=True), soft_wrap=True)
+        for row in broken(line, self.width):
+            self.console.print(Text.assemble(*row, no_wrap=True), soft_wrap=True)
 
     def fail(self, error: ShepherdError) -> None:
         """Show an error after which the conversation continues."""
