@@ -82,11 +82,8 @@ class Program(ShepherdGroup):
                 sys.stdout.flush()  # what cannot be written fails here, not behind the end of the program
         except click.ClickException as error:
             if not isinstance(error, click.exceptions.NoArgsIsHelpError):  # that is the help, with its colours
-                from shepherd.cli.render import width_of
-
-                width = width_of(sys.stderr)
-                room = None if width is None else width - len("Error: ")
-                error.message = "\n".join(wrapped(clean(error.message), room, 0))  # type: ignore[misc] # final, and the only way to its words
+                text = _fitted(clean(error.format_message()))
+                error.format_message = lambda: text  # type: ignore[method-assign] # the only way to its words
             error.show()
             sys.exit(error.exit_code)
         except click.Abort:
@@ -100,6 +97,14 @@ class Program(ShepherdGroup):
                 raise
             _explain(error)
             sys.exit(1)
+
+
+def _fitted(text: str) -> str:
+    """A sentence that follows `Error: `, in lines as wide as the terminal."""
+    from shepherd.cli.render import width_of
+
+    width = width_of(sys.stderr)
+    return "\n".join(wrapped(text, None if width is None else max(1, width - len("Error: ")), 0))
 
 
 def _near_command(word: str, commands: Sequence[str]) -> str | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from shepherd.cli.text import clean, field_lines, json_text, table_lines, wrapped
+from shepherd.cli.text import clean, field_lines, json_text, n_columns, table_lines, wrapped
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,14 +47,17 @@ def write(text: str, stream: TextIO | None = None) -> None:
     out.flush()
 
 
-def show(text: str = "", *, colour: str | None = None, bold: bool = False) -> None:
-    """Print one line of a result; colours on a terminal only."""
-    _show(text, sys.stdout, fg=colour, bold=bold or None)
+def show(text: str = "", *, colour: str | None = None, bold: bool = False, stream: TextIO | None = None) -> None:
+    """Print one line of a result, on standard output by default; colours on a terminal only."""
+    _show(text, stream or sys.stdout, fg=colour, bold=bold or None)
 
 
 def show_marked(mark: str, colour: str, text: str) -> None:
     """Print one line behind a mark; only the mark has a colour."""
-    click.echo(f"{click.style(mark, fg=colour) if colours_wanted() else mark} {clean(text)}")
+    first, *rest = wrapped(f"{mark} {clean(text)}", width_of(sys.stdout), n_columns(mark) + 1)
+    click.echo(first.replace(mark, click.style(mark, fg=colour), 1) if colours_wanted() else first)
+    for line in rest:
+        click.echo(line)
 
 
 def show_fields(fields: Mapping[str, str]) -> None:
@@ -78,7 +81,12 @@ def show_note(text: str) -> None:
 
 def _show(text: str, stream: TextIO, **style: Any) -> None:
     for line in wrapped(clean(text), width_of(stream)):
-        click.echo(click.style(line, **style) if colours_wanted(stream) else line, stream)
+        _show_line(line, stream, **style)
+
+
+def _show_line(line: str, stream: TextIO, **style: Any) -> None:
+    line = clean(line)
+    click.echo(click.style(line, **style) if any(style.values()) and colours_wanted(stream) else line, stream)
 
 
 def width_of(stream: TextIO) -> int | None:
@@ -110,10 +118,8 @@ def show_table(
         show(none)
         return
     out = stream or sys.stdout
-    head, *lines = [clean(line) for line in table_lines(columns, rows, width_of(out))] or [""]
-    click.echo(click.style(head, bold=True) if colours_wanted(out) else head, out)
-    for line in lines:
-        click.echo(line, out)
+    for line, is_head in table_lines(columns, rows, width_of(out)):
+        _show_line(line, out, bold=is_head or None)
 
 
 def console(stream: TextIO | None = None) -> Console:

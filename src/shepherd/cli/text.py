@@ -90,11 +90,11 @@ def excerpt(text: str) -> str:
 
 def wrapped(text: str, width: int | None, hang: int | None = None) -> list[str]:
     """The lines of `text`, broken between words where they need more than `width` columns; None = nowhere. No word is
-    broken: one that is too long stays whole, and the terminal breaks it. A broken line goes on below its own first
-    word, or `hang` columns from the left."""
+    broken: one that is too long stays whole, and the terminal breaks it. A broken line goes on below its last column,
+    which begins behind two spaces, or below its first word; or `hang` columns from the left."""
     rows: list[str] = []
     for line in text.split("\n"):
-        row, indent = "", " " * (len(line) - len(line.lstrip(" ")) if hang is None else hang)
+        row, indent = "", " " * (_hang(line, width) if hang is None else hang)
         for word in re.findall(r" *[^ ]+", line) if width is not None and n_columns(line) > width else [line]:
             if row.strip() and width is not None and n_columns(row + word) > width:
                 rows.append(row)
@@ -102,6 +102,17 @@ def wrapped(text: str, width: int | None, hang: int | None = None) -> list[str]:
             row += word
         rows.append(row)
     return rows
+
+
+_LEAST_LAST = 24
+"""Columns of the last column of a line; where there is less room, it goes on below the first word."""
+
+
+def _hang(line: str, width: int | None) -> int:
+    """Where a broken line goes on."""
+    begins = [n_columns(line[: gap.end()]) for gap in re.finditer(r"[^ ] {2,}", line)]
+    fitting = [at for at in begins if width is not None and at <= width - _LEAST_LAST]
+    return fitting[-1] if fitting else len(line) - len(line.lstrip(" "))
 
 
 def packed(pieces: Iterable[str], mark: str, width: int | None) -> list[str]:
@@ -142,7 +153,6 @@ def broken(line: Pieces, width: int) -> list[Pieces]:
     return [*(row for row in rows if row), *([(row, style)] for row in wrapped(f"    {last.strip()}", width))]
 
 
-_LEAST_LAST = 24
 _LEAST_COLUMN = 16
 """Columns of a value; where there is less room behind its name, it stands below."""
 
@@ -165,10 +175,12 @@ _GAP = "  "
 """Between two columns of a table."""
 
 
-def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:
-    """A table of at most `width` columns, its head first: with columns as wide as their cells; or with cells that are
-    broken between words; or, where the words are too long for that, each row as lines `NAME: value`. None = as wide as
-    it needs."""
+def table_lines(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None
+) -> list[tuple[str, bool]]:
+    """The lines of a table of at most `width` columns, and whether each is a head: with columns as wide as their cells;
+    or with cells that are broken between words; or, where the words are too long for that, each row as lines
+    `NAME: value`. None = as wide as it needs."""
     cells = [[*columns], *([*row] for row in rows)]
     if not columns:
         return []
@@ -180,23 +192,26 @@ def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]], width: in
     while room is not None and (excess := sum(natural) - room) > 0:
         at = max((n for n in range(len(natural)) if natural[n] > least[n]), key=lambda n: natural[n] - least[n])
         natural[at] -= min(excess, max(1, (natural[at] - least[at]) // 2))
-    lines: list[str] = []
-    for row in cells:
-        broken = [wrapped(cell, None if room is None else column) for cell, column in zip(row, natural, strict=True)]
-        lines += [_GAP.join(map(_filled, part, natural)).rstrip() for part in zip_longest(*broken, fillvalue="")]
+    lines: list[tuple[str, bool]] = []
+    for n, row in enumerate(cells):
+        parts = [
+            [cell] if room is None else wrapped(cell.strip(), column) for cell, column in zip(row, natural, strict=True)
+        ]
+        texts = (_GAP.join(map(_filled, part, natural)).rstrip() for part in zip_longest(*parts, fillvalue=""))
+        lines += [(text, n == 0) for text in texts]
     return lines
 
 
-def _records(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
+def _records(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> list[tuple[str, bool]]:
     """Each row as its first cell, and the others below it, those with something in them."""
-    lines: list[str] = []
+    lines: list[tuple[str, bool]] = []
     for row in rows:
-        lines += wrapped(row[0], width, 0)
-        named = {name: cell for name, cell in zip(columns[1:], row[1:], strict=True) if cell.strip()}
+        lines += [(line, True) for line in wrapped(row[0].strip(), width, 0)]
+        named = {name: cell.strip() for name, cell in zip(columns[1:], row[1:], strict=True) if cell.strip()}
         plain = named.pop("", None)
         room = None if width is None else width - len(_GAP)
-        lines += [f"{_GAP}{line}" for line in field_lines(named, room)]
-        lines += wrapped(f"{_GAP}{plain}", width) if plain else []
+        below = [*field_lines(named, room), *(wrapped(plain, room) if plain else [])]
+        lines += [(f"{_GAP}{line}", False) for line in below]
     return lines
 
 

@@ -44,12 +44,12 @@ Whoever starts the tests may ignore that signal, and children inherit it; no ter
 class Person:
     """A person that types into a pseudo-terminal and reads what appears there."""
 
-    def __init__(self, home: Home, *arguments: str) -> None:
+    def __init__(self, home: Home, *arguments: str, width: int = 100) -> None:
         self.seen = ""
         self.raw = ""
         """All that was written, codes included."""
         self._terminal, inner = pty.openpty()
-        fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
         self._process = subprocess.Popen(
             [sys.executable, "-c", OWN_TERMINAL, *home.command, *arguments],
             stdin=inner,
@@ -123,8 +123,8 @@ def start(home: Home) -> Iterator[Start]:
     """`start(*arguments)` - a person that has started the program, and leaves when the test ends."""
     with ExitStack() as stack:
 
-        def started(*arguments: str) -> Person:
-            person = Person(home, *arguments)
+        def started(*arguments: str, width: int = 100) -> Person:
+            person = Person(home, *arguments, width=width)
             stack.callback(person.leaves)
             return person
 
