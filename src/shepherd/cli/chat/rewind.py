@@ -103,7 +103,7 @@ async def _go_back(chat: Chat, at: int, number: int, word: str) -> None:
         return
     if journal is not None and steps:
         try:
-            done = await asyncio.to_thread(journal.put_back, at)
+            done = journal.put_back(at)  # here, so that Ctrl-C comes before it or behind the cut
         except ToolError as error:
             raise ToolError(
                 f"not all files could be put back: {error.message}. The conversation stays; try again, or write "

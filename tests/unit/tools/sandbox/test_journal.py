@@ -169,6 +169,17 @@ async def test_without_a_place_for_later_programs_nothing_is_left(tmp_path: Path
     assert not folder.exists()
 
 
+async def test_a_file_with_its_old_content_gets_its_old_mode_back(work: Work) -> None:
+    (work.top / "run.sh").write_text("one")
+    (work.top / "run.sh").chmod(0o750)
+    work.journal.begin(0)
+    await work.call(delete_file, path="run.sh")
+    await work.write("run.sh", "one")
+    assert (work.top / "run.sh").stat().st_mode & 0o777 != 0o750
+    work.journal.put_back(0)
+    assert work.tree() == {"run.sh": ("file", 0o750, b"one")}
+
+
 # -- what others do ---------------------------------------------------------------------------------------------------
 
 
