@@ -45,7 +45,8 @@ def test_no_command_breaks_a_word(home: Home, start: Start, line: str, width: in
 def played(opened: Opened, width: int) -> list[str]:
     """All that a chat shows while a person asks something and looks at everything."""
     looks = [name for name in COMMANDS if name not in SILENT]
-    with opened("--temperature", "0", width=width, height=40) as pane:
+    # The tests' own process may have these variables, with the size of another terminal.
+    with opened("--temperature", "0", width=width, height=40, COLUMNS=f"{width}", LINES="40") as pane:
         pane.enters("Hello.", r"tokens/s")
         for line in (*(f"/help {name}" for name in COMMANDS), *looks, "/exit"):
             pane.types(line)

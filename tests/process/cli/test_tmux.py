@@ -145,11 +145,7 @@ def opened(home: Home) -> Opened:
     @contextmanager
     def run(*arguments: str, width: int = 100, height: int = 30, **env: str) -> Iterator[Pane]:
         settings: dict[str, str] = {name: home.env[name] for name in ("HOME", "XDG_CACHE_HOME")} | env
-        unset = [
-            word
-            for name in ("NO_COLOR", "COLUMNS", "LINES", "XDG_DATA_HOME", "XDG_CONFIG_HOME")
-            for word in ("-u", name)
-        ]
+        unset = [word for name in ("NO_COLOR", "XDG_DATA_HOME", "XDG_CONFIG_HOME") for word in ("-u", name)]
         command = ["env", *unset, *(f"{name}={value}" for name, value in settings.items()), *home.command, *arguments]
         with tempfile.TemporaryDirectory(prefix="pane-") as folder:
             pane = Pane(Path(folder), home.timeout_s)

@@ -152,7 +152,8 @@ def test_agents_md_is_trusted_by_the_command_too(clone: Home) -> None:
     done = clone.run("trust")
     assert done.stdout == (
         f"{file} is trusted now:\n"
-        "  it would be in every prompt of a chat: it tells the model what to do, also with your files and tools: 1 line\n"
+        "  it would be in every prompt of a chat: it tells the model what to do, also with your files and tools: "
+        "1 line\n"
     )
     file.write_text("Be long.\n")
     assert "changed, will be asked again" in clone.run("trust", "--list").stdout
