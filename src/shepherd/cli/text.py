@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +88,10 @@ def excerpt(text: str) -> str:
     return cut(" ".join(text.split()), 60)
 
 
+_WORD = re.compile(r" *(?:[^ ']*'shepherd [^']*'[^ ]*|[^ ]+)")
+"""A word with the blanks before it; a command in quotes is one where it fits, since people copy it."""
+
+
 def wrapped(text: str, width: int | None, hang: int | None = None) -> list[str]:
     """The lines of `text`, broken between words where they need more than `width` columns; None = nowhere. No word is
     broken: one that is too long stays whole, and the terminal breaks it. A broken line goes on below its last column,
@@ -95,7 +99,7 @@ def wrapped(text: str, width: int | None, hang: int | None = None) -> list[str]:
     rows: list[str] = []
     for line in text.split("\n"):
         row, indent = "", " " * (_hang(line, width) if hang is None else hang)
-        for word in re.findall(r" *[^ ]+", line) if width is not None and n_columns(line) > width else [line]:
+        for word in [line] if width is None or n_columns(line) <= width else _words(line, width):
             if row.strip() and width is not None and n_columns(row + word) > width:
                 rows.append(row)
                 row, word = indent, word.lstrip(" ")
@@ -104,13 +108,18 @@ def wrapped(text: str, width: int | None, hang: int | None = None) -> list[str]:
     return rows
 
 
+def _words(line: str, width: int) -> Iterator[str]:
+    for word in _WORD.findall(line):
+        yield from [word] if n_columns(word.lstrip(" ")) <= width else re.findall(r" *[^ ]+", word)
+
+
 _LEAST_LAST = 24
 """Columns of the last column of a line; where there is less room, it goes on below the first word."""
 
 
 def _hang(line: str, width: int | None) -> int:
     """Where a broken line goes on."""
-    begins = [n_columns(line[: gap.end()]) for gap in re.finditer(r"[^ ] {2,}", line)]
+    begins = [n_columns(line[: gap.end()]) for gap in re.finditer(r"[^ ] {2,}", line[: width or 0])]
     fitting = [at for at in begins if width is not None and at <= width - _LEAST_LAST]
     return fitting[-1] if fitting else len(line) - len(line.lstrip(" "))
 

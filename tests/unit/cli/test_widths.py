@@ -70,6 +70,7 @@ def test_a_broken_line_goes_on_below_its_own_first_word() -> None:
     assert wrapped("one two three", 7, 4) == ["one two", "    three"]
     assert wrapped("see /a/very/long/path", 8) == ["see", "/a/very/long/path"]
     assert wrapped("a    b", 20) == ["a    b"]
+    assert wrapped("get it with 'shepherd pull x'.", 20) == ["get it with", "'shepherd pull x'."]
 
 
 def test_parts_of_a_line_stay_whole() -> None:
