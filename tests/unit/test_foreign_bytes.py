@@ -35,9 +35,10 @@ from shepherd.backends.cloud.provider import KINDS, provider_of
 from shepherd.backends.cloud.transport import TURN, Deadlines, Limits, Transport
 from shepherd.backends.local.media import ImageLimits
 from shepherd.cli.command import replay, server_client
+from shepherd.config import instructions
 from shepherd.config.keys import KeyStore
 from shepherd.config.layers import read_file
-from shepherd.core import ShepherdError, Unreachable
+from shepherd.core import ConfigError, ShepherdError, Unreachable
 from shepherd.engine.llamacpp import rpc
 from shepherd.models import checkpoint, gguf_file
 from shepherd.models.pull import hub as hubs
@@ -350,6 +351,13 @@ async def configuration(place: Place) -> None:
     read_file(ZERO)
 
 
+async def folder_instructions(place: Place) -> None:
+    with (place.folder / "AGENTS.md").open("wb") as opened:
+        opened.truncate(instructions.MOST_BYTES + 1)
+    _, (sentence,) = instructions.find(place.folder)
+    raise ConfigError(sentence)
+
+
 async def keys(place: Place) -> None:
     (place.folder / "keys.json").symlink_to(ZERO)
     KeyStore(place.folder).find("x")
@@ -575,6 +583,14 @@ ROWS = (
         "",
         r"it has more than 4,194,304 bytes, the limit for such a file",
         (configuration, keys),
+    ),
+    Row(
+        "`AGENTS.md` of a folder",
+        f"{instructions.MOST_BYTES // 1024} KiB",
+        "a file of this machine",
+        "",
+        r"left out: it has more than 65,536 bytes, the limit for such a file",
+        (folder_instructions,),
     ),
     Row(
         "saved conversation, recording, debug file",

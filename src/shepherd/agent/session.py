@@ -6,6 +6,7 @@ every call has its result, and a turn without any part leaves no trace.
     chat   a new message, and its answer         undo   removes the last exchange
     retry  another answer to the same message    edit   replaces the last message
     resume the rest of an interrupted answer     move   continues with another model
+    rewind removes a question and all behind it
 
 Turns that have left the model's context stay in the transcript: it is sent whole at every turn, and the back end finds
 in it what it still holds. A notice at the head of the next user message reports them to the model (C29). It stays
@@ -89,6 +90,9 @@ class Session:
         """
         self.system = system
         """The system prompt; may be changed between turns."""
+        self.instructions = ""
+        """What the folder says, behind the system prompt; it is not saved with the conversation, since a later start
+        reads it again. May be changed between turns."""
         self.recall = recall
         """Whether memories are offered to the model; may be changed between turns."""
         self.toolbox = toolbox
@@ -189,11 +193,15 @@ class Session:
 
     def undo(self) -> str | None:
         """Remove the last exchange; the user's text in it, or None when there is none."""
-        while self._messages:
-            message = self._remove_last()
-            if message.is_input:
-                return message.own_text
-        return None
+        at = self._find_asked()
+        return None if at is None else self.rewind(at)
+
+    def rewind(self, at: int) -> str:
+        """Remove the question that is message `at`, and all behind it; the user's text in it."""
+        text = self._messages[at].own_text
+        while len(self._messages) > at:
+            self._remove_last()
+        return text
 
     def clear(self) -> None:
         """Begin a new conversation with the same system prompt."""
@@ -309,7 +317,8 @@ class Session:
                 state.reported, state.is_cut = before.reported, before.is_cut
 
     def _system(self) -> tuple[Message, ...]:
-        return (Message.system(self.system),) if self.system else ()
+        text = "\n\n".join(filter(None, (self.system, self.instructions)))
+        return (Message.system(text),) if text else ()
 
     def _request(self, *messages: Message, tools: Sequence[ToolSpec] | None = None) -> Request:
         return replace(
@@ -351,8 +360,11 @@ class Session:
         self._state.is_cut = False
         return message
 
+    def _find_asked(self) -> int | None:
+        """The place of the last question."""
+        return next((n for n in range(len(self._messages) - 1, -1, -1) if self._messages[n].is_input), None)
+
     def _asked_at(self, purpose: str) -> int:
-        at = next((n for n in range(len(self._messages) - 1, -1, -1) if self._messages[n].is_input), None)
-        if at is None:
+        if (at := self._find_asked()) is None:
             raise InvalidRequest(f"there is nothing to {purpose}: there is no message yet")
         return at

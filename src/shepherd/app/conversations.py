@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from shepherd.memory.store import MemoryStore
     from shepherd.memory.users import UserStores
     from shepherd.tools.base import Person
+    from shepherd.tools.sandbox.journal import FileJournal
     from shepherd.tools.toolbox import ConversationToolbox
 
 logger = logging.getLogger(__name__)
@@ -75,6 +76,7 @@ class Conversations:
         self._stores = stores
         self._held: WeakKeyDictionary[Session, ModelKey] = WeakKeyDictionary()
         """By conversation, the model that stays loaded for it."""
+        self._journals: WeakKeyDictionary[Session, FileJournal] = WeakKeyDictionary()
         self._active = self.describe(default_target(config))
         self._adapted = ""
         """The active model with one of its adapters, such as `qwen:law`; empty without."""
@@ -98,12 +100,13 @@ class Conversations:
         recall: bool | None = None,
         tools: bool = True,
         person: Person | None = None,
+        journal: FileJournal | None = None,
     ) -> Session:
         """A new conversation on the active cache; its model stays loaded from now on.
 
         `user`: the user of its memory; None = no memory. `recall`: whether memories are offered to the model; the
         default is the configuration's. `tools`: whether it has tools that the configuration does not name. `person`:
-        gives consent to tools; None = consent is refused.
+        gives consent to tools; None = consent is refused. `journal`: hears of each change of a file.
 
         Raises: `ConfigError` for a model that cannot chat; that, or `MemoryFailure`, when the configured memory cannot
         be opened. Without a configured memory that is a warning: a machine may have no folder to write to, or a full
@@ -136,7 +139,7 @@ class Conversations:
             system=config.system if system is None else system,
             max_tokens=config.max_tokens,
             on_full=next((each.overflow for each in config.caches), None) or "evict",
-            toolbox=self._box(counting, user, store, person) if wants_tools else None,
+            toolbox=self._box(counting, user, store, person, journal) if wants_tools else None,
             user=user,
             archive=config.memory.enable_archival and user is not None,
             recall=config.memory.recall is not False if recall is None else recall,
@@ -145,6 +148,8 @@ class Conversations:
         )
         if key is not None:
             self._held[session] = key
+        if journal is not None:
+            self._journals[session] = journal
         return session
 
     def _behind(self, active: ActiveModel) -> tuple[Backend, CountingBackend]:
@@ -300,7 +305,9 @@ class Conversations:
             backend,
             model=self.active.model,
             n_ctx=lambda: self.active.n_ctx or counting.n_ctx,
-            toolbox=None if box is None else self._box(counting, session.user, store, person),
+            toolbox=None
+            if box is None
+            else self._box(counting, session.user, store, person, self._journals.get(session)),
         )
 
     def _is_active(self, cache: str) -> bool:
@@ -312,7 +319,12 @@ class Conversations:
         return next((each.name for each in self.choices() if each.cache == cache), cache)
 
     def _box(
-        self, backend: CountingBackend, user: str | None, store: MemoryStore | None, person: Person | None
+        self,
+        backend: CountingBackend,
+        user: str | None,
+        store: MemoryStore | None,
+        person: Person | None,
+        journal: FileJournal | None,
     ) -> ConversationToolbox | None:
         if not self._toolset.wants_tools:
             return None
@@ -323,6 +335,7 @@ class Conversations:
             store=store,
             person=person,
             is_tiny=self.active.embedded,
+            journal=journal,
         )
         return box if box.specs or self._toolset.servers is not None else None
 
@@ -348,6 +361,10 @@ class Conversations:
         words = Text("x")
         without, whole = (Request(active.cache, (Message("user", parts),)) for parts in ((words,), (part, words)))
         return await backend.count(whole) - await backend.count(without)
+
+    def tokens_of_text(self, text: str) -> int:
+        """How many tokens the active model makes of plain text; of a provider's model, an estimate."""
+        return self._behind(self.active)[1].count_tokens(text)
 
     async def count(self, request: Request, *, endpoint: str = "") -> int:
         """How many tokens the prompt of `request` has, with the tools that it would get."""

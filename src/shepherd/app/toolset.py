@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from shepherd.tools.offer import Offer
     from shepherd.tools.permission import Permission
     from shepherd.tools.registry import Registry
+    from shepherd.tools.sandbox.journal import FileJournal
     from shepherd.tools.tool import AskableModel, SearchLeft, Tool, ToolContext
     from shepherd.tools.toolbox import ConversationToolbox
 
@@ -131,6 +132,14 @@ class Toolset:
         folder = self._config.chat.folder
         return ConversationStore(Path(folder) if folder else _data_folder() / "conversations", self._config.chat.keep)
 
+    def journal(self) -> FileJournal:
+        """What keeps the former contents of files that a conversation changes: beside the saved conversations, or only
+        for this program where none are saved."""
+        from shepherd.tools.sandbox.journal import FileJournal  # noqa: PLC0415
+
+        saves = self.saves()
+        return FileJournal(saves.folder / "changed-files" if saves else None, self.folders)
+
     def offer(
         self, *, user: str | None, store: MemoryStore | None, everything: bool, allow: Sequence[str] = ()
     ) -> Offer:
@@ -161,6 +170,7 @@ class Toolset:
         extra: Sequence[Tool] = (),
         search_left: SearchLeft | None = None,
         is_tiny: bool = False,
+        journal: FileJournal | None = None,
     ) -> ConversationToolbox:
         """The tools of one conversation.
 
@@ -168,6 +178,7 @@ class Toolset:
         patterns of calls that need no consent, besides the configuration's. `extra`: tools of this conversation alone.
         `search_left`: as in `ToolContext`. `is_tiny`: its model is too small to be relied on. It gets `TINY_TOOLS` and
         those that the user has added, unless the configuration names others, and a person is asked before each write.
+        `journal`: hears of each change of a file.
         """
         from shepherd.tools import selection  # noqa: PLC0415
         from shepherd.tools.toolbox import ConversationToolbox  # noqa: PLC0415
@@ -194,7 +205,7 @@ class Toolset:
 
         return ConversationToolbox(
             lambda: [*extra, *self.registry.tools()],
-            context=replace(self._context(user=user, store=store, count=measure), search_left=search_left),
+            context=replace(self._context(user, store, measure, journal), search_left=search_left),
             permission=self._permission(person, allow, asks_writes=is_tiny),
             n_ctx=n_ctx,
             choose=choose,
@@ -202,7 +213,9 @@ class Toolset:
             timeout_s=tools.timeout_s,
         )
 
-    def _context(self, *, user: str | None, store: MemoryStore | None, count: Callable[[str], int]) -> ToolContext:
+    def _context(
+        self, user: str | None, store: MemoryStore | None, count: Callable[[str], int], journal: FileJournal | None
+    ) -> ToolContext:
         from shepherd.tools.sandbox.network import NetworkPolicy  # noqa: PLC0415
         from shepherd.tools.sandbox.roots import Roots  # noqa: PLC0415
         from shepherd.tools.tool import CommandOptions, ToolContext  # noqa: PLC0415
@@ -211,7 +224,7 @@ class Toolset:
         return ToolContext(
             user=user,
             count=count,
-            roots=Roots.of(self.folders),
+            roots=Roots.of(self.folders, journal=journal),
             reach=NetworkPolicy(tools.http.allow_private, tools.http.allow_hosts, tools.http.max_bytes),
             commands=CommandOptions(tools.command.max_bytes, tools.command.keep_env, tools.command.allow_sudo),
             memory=store,

@@ -20,7 +20,7 @@ import click
 
 from shepherd.cli.options import SECTIONS, SHARED, Context, Model, given_options, write_options
 from shepherd.cli.subcommands import CHAT_PARAMS, SUBCOMMANDS, Subcommand
-from shepherd.cli.text import clean
+from shepherd.cli.text import clean, wrapped
 
 _BARE = "shepherd.bare"
 """Key in `ctx.meta`: the chat was started without the word `chat`."""
@@ -30,6 +30,10 @@ class ShepherdCommand(click.Command):
     """A command that takes all shared options; its help shows those of some sections."""
 
     context_class = Context
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """The first sentence of the help, whole: it is broken into lines, and not cut off."""
+        return super().get_short_help_str(1_000)
 
     def __init__(self, *args: Any, sections: Sequence[str] = (), **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -78,7 +82,8 @@ class Program(ShepherdGroup):
                 sys.stdout.flush()  # what cannot be written fails here, not behind the end of the program
         except click.ClickException as error:
             if not isinstance(error, click.exceptions.NoArgsIsHelpError):  # that is the help, with its colours
-                error.message = clean(error.message)  # type: ignore[misc] # final, and the only way to its words
+                text = _fitted(clean(error.format_message()))
+                error.format_message = lambda: text  # type: ignore[method-assign] # the only way to its words
             error.show()
             sys.exit(error.exit_code)
         except click.Abort:
@@ -92,6 +97,14 @@ class Program(ShepherdGroup):
                 raise
             _explain(error)
             sys.exit(1)
+
+
+def _fitted(text: str) -> str:
+    """A sentence that follows `Error: `, in lines as wide as the terminal."""
+    from shepherd.cli.render import width_of
+
+    width = width_of(sys.stderr)
+    return "\n".join(wrapped(text, None if width is None else max(1, width - len("Error: ")), 0))
 
 
 def _near_command(word: str, commands: Sequence[str]) -> str | None:

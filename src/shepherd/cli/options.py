@@ -15,6 +15,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from shepherd.cli.text import n_columns, wrapped
+
 FACTORS = {"k": 1024, "K": 1024, "m": 1024**2, "M": 1024**2}
 MOST_TOKENS = 2**31 - 1
 """As the library counts them."""
@@ -53,6 +55,9 @@ class WholeNumber(click.IntRange):
             least = f" of at least {self.min}" if self.min is not None else ""
             bounds = least if self.max is None else f" from {self.min} to {self.max}"
             self.fail(f"{value!r} is not a whole number{bounds}.", param, ctx)
+
+    def _describe_range(self) -> str:
+        return "" if self.min is None and self.max is None else super()._describe_range()
 
 
 class Number(click.FloatRange):
@@ -257,6 +262,11 @@ OPTIONS: Mapping[str, tuple[click.Option, ...]] = {
     ),
     "Answers": (
         _option("--system", metavar="TEXT", help='The system prompt; "" for none.'),
+        _option(
+            "--agents-file/--no-agents-file",
+            default=None,
+            help="Give the model of a chat the AGENTS.md of the folder, or not; on by default.",
+        ),
         _option("--temperature", **_FLOAT, help="Randomness; 0 always takes the most likely token."),
         _option("--top-p", **_FLOAT, help="Sample from the likeliest tokens that make up this share."),
         _option("--top-k", **_INT, help="Sample from the N likeliest tokens; 0 for no limit."),
@@ -338,8 +348,29 @@ class ColourFormatter(click.HelpFormatter):
     def write_heading(self, heading: str) -> None:
         self.write(f"{'':>{self.current_indent}}{click.style(f'{heading}:', fg='yellow', bold=True)}\n")
 
+    def write_text(self, text: str) -> None:
+        indent = " " * self.current_indent
+        paragraphs = [" ".join(each.split()) for each in text.split("\n\n")]
+        self.write("\n\n".join("\n".join(wrapped(indent + each, self.width)) for each in paragraphs) + "\n")
+
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
-        super().write_dl([(click.style(name, fg="cyan"), text) for name, text in rows], col_max, col_spacing)
+        """Names, each with its text behind it, or below a name that is too long; broken between words."""
+        pairs = list(rows)
+        col_max = min(col_max, self.width // 3)
+        column = max((n_columns(name) for name, _ in pairs if n_columns(name) <= col_max), default=0) + col_spacing
+        indent, below = " " * self.current_indent, " " * (self.current_indent + column)
+        for name, text in pairs:
+            lines = wrapped(" ".join(text.split()), self.width - len(below), 0)
+            gap = " " * (column - n_columns(name))
+            self.write(f"{indent}{click.style(name, fg='cyan')}")
+            if not text:
+                lines = [""]
+            elif n_columns(name) > column - col_spacing:
+                lines = ["", *lines]
+                gap = ""
+            self.write(f"{gap if text else ''}{lines[0]}\n")
+            for line in lines[1:]:
+                self.write(f"{below}{line}\n")
 
 
 class Context(click.Context):

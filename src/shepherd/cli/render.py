@@ -7,6 +7,7 @@ and how values are spelled (`text.py`).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from shepherd.cli.text import clean, field_lines, json_text
+from shepherd.cli.text import clean, field_lines, json_text, n_columns, table_lines, wrapped
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,19 +49,22 @@ def write(text: str, stream: TextIO | None = None) -> None:
     out.flush()
 
 
-def show(text: str = "", *, colour: str | None = None, bold: bool = False) -> None:
-    """Print one line of a result; colours on a terminal only."""
-    _show(text, sys.stdout, fg=colour, bold=bold or None)
+def show(text: str = "", *, colour: str | None = None, bold: bool = False, stream: TextIO | None = None) -> None:
+    """Print one line of a result, on standard output by default; colours on a terminal only."""
+    _show(text, stream or sys.stdout, fg=colour, bold=bold or None)
 
 
 def show_marked(mark: str, colour: str, text: str) -> None:
     """Print one line behind a mark; only the mark has a colour."""
-    click.echo(f"{click.style(mark, fg=colour) if colours_wanted() else mark} {clean(text)}")
+    first, *rest = wrapped(f"{mark} {clean(text)}", width_of(sys.stdout), n_columns(mark) + 1)
+    click.echo(first.replace(mark, click.style(mark, fg=colour), 1) if colours_wanted() else first)
+    for line in rest:
+        click.echo(line)
 
 
 def show_fields(fields: Mapping[str, str]) -> None:
-    """Print one `Name: value` line for each field, the values in one column."""
-    for line in field_lines(fields):
+    """Print a `Name: value` line for each field, the values in one column."""
+    for line in field_lines({name: clean(value) for name, value in fields.items()}, width_of(sys.stdout)):
         show(line)
 
 
@@ -78,7 +82,22 @@ def show_note(text: str) -> None:
 
 
 def _show(text: str, stream: TextIO, **style: Any) -> None:
-    click.echo(click.style(clean(text), **style) if colours_wanted(stream) else clean(text), stream)
+    for line in wrapped(clean(text), width_of(stream)):
+        _show_line(line, stream, **style)
+
+
+def _show_line(line: str, stream: TextIO, **style: Any) -> None:
+    line = clean(line)
+    click.echo(click.style(line, **style) if any(style.values()) and colours_wanted(stream) else line, stream)
+
+
+def width_of(stream: TextIO) -> int | None:
+    """The columns of the terminal that `stream` is; None for a pipe or a file, where no line is broken."""
+    if not stream.isatty():
+        return None
+    with contextlib.suppress(OSError, ValueError):  # no real terminal
+        return int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size(stream.fileno()).columns or 80
+    return 80
 
 
 def show_json(value: Any) -> None:
@@ -96,20 +115,13 @@ def show_done(done: Mapping[str, Any], *lines: str, as_json: bool) -> None:
 def show_table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], none: str = "", stream: TextIO | None = None
 ) -> None:
-    """Print columns as wide as their cells, or `none` where there are no rows; in a pipe no cell is cut off."""
+    """Print a table as wide as the terminal, or `none` where there are no rows."""
     if none and not rows:
         show(none)
         return
-    from rich.table import Table
-    from rich.text import Text
-
-    terminal = is_terminal(stream or sys.stdout)
-    table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
-    for index, column in enumerate(columns):
-        table.add_column(column, overflow="fold", no_wrap=not terminal, min_width=4 if index else 10)
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    console(stream).print(table)
+    out = stream or sys.stdout
+    for line, is_head in table_lines(columns, rows, width_of(out)):
+        _show_line(line, out, bold=is_head or None)
 
 
 def console(stream: TextIO | None = None) -> Console:
@@ -128,9 +140,11 @@ def console(stream: TextIO | None = None) -> Console:
     return CleanConsole(file=stream or sys.stdout, force_terminal=terminal, highlight=False, width=width)
 
 
-def banner(facts: ActiveModel, version: str, n_tools: int = 0, memory: Path | None = None) -> list[str]:
+def banner(
+    facts: ActiveModel, version: str, n_tools: int = 0, memory: Path | None = None, instructions: str = ""
+) -> list[str]:
     """The first lines of a chat or a server; `n_tools` counts the tools offered to the model. `memory`: where the
-    memory is, if not at the usual place."""
+    memory is, if not at the usual place. `instructions`: the files of the folder that the model has got."""
     lines = [
         f"Shepherd LLM System v{version}",
         f"Backend: {facts.backend}",
@@ -139,5 +153,6 @@ def banner(facts: ActiveModel, version: str, n_tools: int = 0, memory: Path | No
         f"Context: {f'{facts.n_ctx} tokens' if facts.n_ctx else 'not known'}",
         f"Tools: {n_tools} available",
         *([f"Memory: {clean(str(memory))}"] if memory else []),
+        *([clean(instructions)] if instructions else []),
     ]
     return [*lines, EMBEDDED_NOTE] if facts.embedded else lines

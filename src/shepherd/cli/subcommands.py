@@ -249,8 +249,8 @@ _GENERAL = (
         """Trust the configuration of a folder.
 
         A shepherd.toml or shepherd.json that starts programs or widens permissions counts only when you trust it; a
-        change needs new trust. The same holds for a memory, shepherd_memory.db. Without FILE it trusts the files of
-        this folder. It shows what each file starts and widens.
+        change needs new trust. The same holds for a memory, shepherd_memory.db, and for each AGENTS.md that a chat
+        reads. Without FILE it trusts the files of this folder. It shows what each file starts and widens.
         """,
         (
             click.Argument(["file"], metavar="[FILE]", required=False, type=click.Path(path_type=Path)),

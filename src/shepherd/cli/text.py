@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -87,10 +88,144 @@ def excerpt(text: str) -> str:
     return cut(" ".join(text.split()), 60)
 
 
-def field_lines(fields: Mapping[str, str]) -> list[str]:
-    """One `Name: value` line for each field, the values in one column."""
-    width = max(map(len, fields), default=0) + 1
-    return [f"{name + ':':<{width}} {value}" for name, value in fields.items()]
+_WORD = re.compile(r" *(?:[^ ']*'shepherd [^']*'[^ ]*|[^ ]+)")
+"""A word with the blanks before it; a command in quotes is one where it fits, since people copy it."""
+
+
+def wrapped(text: str, width: int | None, hang: int | None = None) -> list[str]:
+    """The lines of `text`, broken between words where they need more than `width` columns; None = nowhere. No word is
+    broken: one that is too long stays whole, and the terminal breaks it. A broken line goes on below its last column,
+    which begins behind two spaces, or below its first word; or `hang` columns from the left."""
+    rows: list[str] = []
+    for line in text.split("\n"):
+        row, indent = "", " " * (_hang(line, width) if hang is None else hang)
+        for word in [line] if width is None or n_columns(line) <= width else _words(line, width):
+            if row.strip() and width is not None and n_columns(row + word) > width:
+                rows.append(row)
+                row, word = indent, word.lstrip(" ")
+            row += word
+        rows.append(row)
+    return rows
+
+
+def _words(line: str, width: int) -> Iterator[str]:
+    for word in _WORD.findall(line):
+        yield from [word] if n_columns(word.lstrip(" ")) <= width else re.findall(r" *[^ ]+", word)
+
+
+_LEAST_LAST = 24
+"""Columns of the last column of a line; where there is less room, it goes on below the first word."""
+
+
+def _hang(line: str, width: int | None) -> int:
+    """Where a broken line goes on."""
+    begins = [n_columns(line[: gap.end()]) for gap in re.finditer(r"[^ ] {2,}", line[: width or 0])]
+    fitting = [at for at in begins if width is not None and at <= width - _LEAST_LAST]
+    return fitting[-1] if fitting else len(line) - len(line.lstrip(" "))
+
+
+def packed(pieces: Iterable[str], mark: str, width: int | None) -> list[str]:
+    """Lines of as many whole pieces as fit, with `mark` between; None = one line."""
+    rows: list[str] = []
+    for piece in pieces:
+        longer = f"{rows[-1]}{mark}{piece}" if rows else piece
+        if rows and (width is None or n_columns(longer) <= width):
+            rows[-1] = longer
+        else:
+            rows.append(piece)
+    return rows
+
+
+Pieces = Sequence[tuple[str, str]]
+"""Of one line: texts, each with its style."""
+
+
+def broken(line: Pieces, width: int) -> list[Pieces]:
+    """A line of pieces as lines of at most `width` columns, broken between words. The last piece goes on below itself,
+    or begins on the next line where the pieces before leave less than 24 columns."""
+    *before, (last, style) = line or [("", "")]
+    left = sum(n_columns(text) for text, _ in before)
+    if left + n_columns(last) <= width:
+        return [line]
+    if width - left >= _LEAST_LAST:
+        first, *rest = wrapped(last, width - left, 0)
+        return [[*before, (first, style)], *([(" " * left, ""), (row.lstrip(" "), style)] for row in rest)]
+    rows: list[list[tuple[str, str]]] = [[]]
+    room = width
+    for text, look in before:
+        shown = text.rstrip() if room == width or n_columns(text) > room else text
+        if rows[-1] and n_columns(shown) > room:
+            rows.append([])
+            shown, room = f"  {shown.strip()}", width
+        rows[-1].append((shown, look))
+        room -= n_columns(shown)
+    return [*(row for row in rows if row), *([(row, style)] for row in wrapped(f"    {last.strip()}", width))]
+
+
+_LEAST_COLUMN = 16
+"""Columns of a value; where there is less room behind its name, it stands below."""
+
+
+def field_lines(fields: Mapping[str, str], width: int | None = None) -> list[str]:
+    """A `Name: value` line for each field, the values in one column; broken between words."""
+    left = max(map(len, fields), default=0) + 2
+    lines: list[str] = []
+    for name, value in fields.items():
+        if width is not None and width - left < min(_LEAST_COLUMN, n_columns(value)):
+            lines += [f"{name}:", *wrapped(f"  {value}", width)]
+        else:
+            room = None if width is None else width - left
+            first, *rest = [row for line in value.split("\n") for row in wrapped(line, room)]
+            lines += [f"{name + ':':<{left - 1}} {first}", *(f"{'':<{left}}{row}" for row in rest)]
+    return lines
+
+
+_GAP = "  "
+"""Between two columns of a table."""
+
+
+def table_lines(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None
+) -> list[tuple[str, bool]]:
+    """The lines of a table of at most `width` columns, and whether each is a head: with columns as wide as their cells;
+    or with cells that are broken between words; or, where the words are too long for that, each row as lines
+    `NAME: value`. None = as wide as it needs."""
+    cells = [[*columns], *([*row] for row in rows)]
+    if not columns:
+        return []
+    natural = [max(map(n_columns, each)) for each in zip(*cells, strict=True)]
+    least = [max(n_columns(word) for cell in each for word in [*cell.split(), ""]) for each in zip(*cells, strict=True)]
+    room = None if width is None else width - len(_GAP) * (len(columns) - 1)
+    if room is not None and sum(least) > room:
+        return _records(columns, rows, width)
+    while room is not None and (excess := sum(natural) - room) > 0:
+        at = max((n for n in range(len(natural)) if natural[n] > least[n]), key=lambda n: natural[n] - least[n])
+        natural[at] -= min(excess, max(1, (natural[at] - least[at]) // 2))
+    lines: list[tuple[str, bool]] = []
+    for n, row in enumerate(cells):
+        parts = [
+            [cell] if room is None else wrapped(cell.strip(), column) for cell, column in zip(row, natural, strict=True)
+        ]
+        texts = (_GAP.join(map(_filled, part, natural)).rstrip() for part in zip_longest(*parts, fillvalue=""))
+        lines += [(text, n == 0) for text in texts]
+    return lines
+
+
+def _records(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> list[tuple[str, bool]]:
+    """Each row as its first cell, and the others below it, those with something in them."""
+    lines: list[tuple[str, bool]] = []
+    for row in rows:
+        lines += [(line, True) for line in wrapped(row[0].strip(), width, 0)]
+        named = {name: cell.strip() for name, cell in zip(columns[1:], row[1:], strict=True) if cell.strip()}
+        plain = named.pop("", None)
+        room = None if width is None else width - len(_GAP)
+        below = [*field_lines(named, room), *(wrapped(plain, room) if plain else [])]
+        lines += [(f"{_GAP}{line}", False) for line in below]
+    return lines
+
+
+def _filled(text: str, width: int) -> str:
+    return text + " " * (width - n_columns(text))
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------------

@@ -59,6 +59,7 @@ def consent(options: Mapping[str, Any], *, looks: bool) -> Consent:
 def files_of(folder: Path) -> list[FolderFile]:
     """The files that a start in `folder` would need trust for. Raises: `ConfigError`."""
     from shepherd import config
+    from shepherd.config import instructions
 
     found: list[FolderFile] = []
 
@@ -68,7 +69,7 @@ def files_of(folder: Path) -> list[FolderFile]:
 
     home = {"HOME": os.environ["HOME"]} if os.environ.get("HOME") else {}
     config.load(env=home, cwd=folder, user_dir=user_dir(), consent=keep)
-    return found
+    return found + [each.file for each in instructions.find(folder)[0]]
 
 
 def is_trusted(path: Path) -> bool:

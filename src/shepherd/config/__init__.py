@@ -12,7 +12,7 @@ Not here: what a value does, where model files are (`models/catalog.py`), any de
 
 from shepherd.config.keys import FoundKey, KeyStore, find_key
 from shepherd.config.layers import search_paths
-from shepherd.config.load import load
+from shepherd.config.load import given_consent, load
 from shepherd.config.resolve import model_name
 from shepherd.config.schema import (
     ENVIRONMENT,
@@ -54,6 +54,7 @@ __all__ = [
     "TensorRTConfig",
     "TrustStore",
     "find_key",
+    "given_consent",
     "load",
     "model_name",
     "search_paths",

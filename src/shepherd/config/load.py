@@ -45,7 +45,7 @@ def load(
     Raises: `ConfigError`.
     """
     home = Path(env.get("HOME") or Path.home())
-    consent = _given(env.get(TRUST)) or consent
+    consent = given_consent(env) or consent
     warnings: list[str] = []
     layers: list[Layer] = []
 
@@ -113,9 +113,9 @@ def _with_earlier(earlier: Setting, later: Setting) -> Setting:
 # -- trust ------------------------------------------------------------------------------------------------------------
 
 
-def _given(text: str | None) -> Consent | None:
+def given_consent(env: Mapping[str, str]) -> Consent | None:
     """The consent that the environment gives for one run; None = not set. Raises: `ConfigError`."""
-    if not text:
+    if not (text := env.get(TRUST)):
         return None
     try:
         answer = bool(FLAG.parse(text))
@@ -134,6 +134,5 @@ def _folder_file(path: Path, content: bytes, read: Layer, providers: set[str]) -
 def _is_trusted(file: FolderFile, consent: Consent, warnings: list[str]) -> bool:
     if not file.risks or consent(file):
         return True
-    why = f"left out, because it is not trusted and {file.does}"
-    warnings.append(f"{file.path}: {why}; check it, then trust it with 'shepherd trust'")
+    warnings.append(file.left_out)
     return False

@@ -403,6 +403,12 @@ class ChatConfig:
     """Where; None = in the user's data folder."""
     keep: int = key(whole(1, 1_000_000), 200)
     """Conversations that are kept; the oldest go first."""
+    instructions: bool = key(kinds.FLAG, True)
+    """The model gets the AGENTS.md of the folder, once the user trusts it."""
+    notify: str = key(kinds.one_of("bell", "desktop", "off"), "bell")
+    """How the terminal calls a person at the end of a long turn, and where a question waits."""
+    notify_after_s: int = key(whole(0, 86_400), 20)
+    """Seconds without a key of the person before it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -691,6 +697,7 @@ FLAGS = {
     "use_tools": "server.use_tools",
     "client_tools": "server.client_tools",
     "save": "chat.save",
+    "agents_file": "chat.instructions",
 }
 SPELLED = {
     "overflow": "--enable-eviction",

@@ -66,6 +66,7 @@ NEEDS_TRUST: Mapping[str, str] = {
     "memory.*": "decides which memory is used, and what it keeps",
     "kv.disk": _FILES,
     "kv.folder": _FILES,
+    **dict.fromkeys(("chat.instructions", "chat.notify", "chat.notify_after_s"), ""),
     "chat.*": "decides where conversations are saved, and how many",
     "images.hosts": "lets clients have addresses called",
     "server.enabled": "starts a server",
@@ -215,10 +216,16 @@ class FolderFile:
         )
 
     @property
+    def left_out(self) -> str:
+        """The warning where it does not count."""
+        why = f"left out, because it is not trusted and {self.does}"
+        return f"{self.path}: {why}; check it, then trust it with 'shepherd trust'"
+
+    @property
     def does(self) -> str:
         """What it does, in short."""
         keys = dict.fromkeys(re.sub(r"\[\d+\]", "", risk.key) for risk in self.risks)
-        return f"sets {', '.join(keys)}" if all(keys) else "would become your memory"
+        return f"sets {', '.join(keys)}" if all(keys) else self.risks[0].effect.partition(":")[0]
 
 
 Consent = Callable[[FolderFile], bool]
@@ -253,7 +260,9 @@ def _digest(file: Path) -> bytes:
 def memory_file(path: Path) -> FolderFile:
     """A memory in the working folder. Its content changes with each message: the digest identifies the file itself."""
     found = path.stat()
-    effect = "becomes your memory: what it quotes and instructs is in your prompts, and what you write goes into it"
+    effect = (
+        "would become your memory: what it quotes and instructs is in your prompts, and what you write goes into it"
+    )
     return FolderFile(path.resolve(), f"{found.st_dev}:{found.st_ino}", (Risk("", effect, ""),))
 
 

@@ -18,6 +18,7 @@ def run(*words: str, home: Path | bytes, shell: str = 'exec "$@"', text: str = "
     return subprocess.run(
         ["sh", "-c", shell, "sh", *COMMAND, *words],
         env={**keep, "HOME": os.fsdecode(home)}, input=text, capture_output=True, text=True, timeout=300, check=False,
+        cwd=home,
     )  # fmt: skip
 
 

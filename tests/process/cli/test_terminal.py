@@ -44,12 +44,12 @@ Whoever starts the tests may ignore that signal, and children inherit it; no ter
 class Person:
     """A person that types into a pseudo-terminal and reads what appears there."""
 
-    def __init__(self, home: Home, *arguments: str) -> None:
+    def __init__(self, home: Home, *arguments: str, width: int = 100) -> None:
         self.seen = ""
         self.raw = ""
         """All that was written, codes included."""
         self._terminal, inner = pty.openpty()
-        fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
         self._process = subprocess.Popen(
             [sys.executable, "-c", OWN_TERMINAL, *home.command, *arguments],
             stdin=inner,
@@ -90,6 +90,10 @@ class Person:
         before, self.seen = self.seen[: match.end()], self.seen[match.end() :]
         return before
 
+    def reads(self) -> bool:
+        """Wait for the next bytes; whether any came."""
+        return self._reads(time.monotonic() + self._timeout_s)
+
     def waits_for_the_end(self) -> int:
         deadline = time.monotonic() + self._timeout_s
         while self._reads(deadline):
@@ -119,8 +123,8 @@ def start(home: Home) -> Iterator[Start]:
     """`start(*arguments)` - a person that has started the program, and leaves when the test ends."""
     with ExitStack() as stack:
 
-        def started(*arguments: str) -> Person:
-            person = Person(home, *arguments)
+        def started(*arguments: str, width: int = 100) -> Person:
+            person = Person(home, *arguments, width=width)
             stack.callback(person.leaves)
             return person
 

@@ -497,7 +497,7 @@ def test_a_conversation_is_chosen_from_a_list(home: Home, opened: Opened, width:
     saved(home, "What is a llama?", "Make a plan of the week for all who work in the garden", "Rain")
     with opened("--notools", "--resume", width=width, height=height, at=r"Continue which conversation\? 3") as pane:
         screen = pane.waits_for(r"(?m)^› What is a llama\? .* · /srv/work0 · 3 mes")
-        assert "Last of 0\nEnter opens it, Esc leaves; typing filters" in screen
+        assert "Last of 0\nEnter takes it, Esc leaves; typing filters" in screen
         assert all(len(line) < width for line in screen.splitlines()), screen
         pane.presses("Down")
         pane.waits_for(r"(?m)^› Make a plan(.|\n)*^Last of 1$")

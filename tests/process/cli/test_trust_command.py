@@ -43,7 +43,7 @@ def test_in_a_terminal_the_question_comes_before_anything_starts_and_only_once(c
                 assert started(clone) == []
                 person.types(answer)
             person.waits_for_the_end()
-            return person.seen
+            return " ".join(person.seen.split())
         finally:
             person.leaves()
 

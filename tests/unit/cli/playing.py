@@ -18,6 +18,7 @@ from shepherd.app.totals import Totals
 from shepherd.backends.base import Backend
 from shepherd.backends.local.window import Window, WindowRow
 from shepherd.cli import logs
+from shepherd.cli.chat.instructions import FolderInstructions
 from shepherd.cli.chat.repl import Repl
 from shepherd.cli.chat.state import Chat
 from shepherd.cli.terminal.reader import PipeReader
@@ -40,6 +41,7 @@ from shepherd.core import (
 )
 from shepherd.core.status import ActiveModel, CacheUsage, Health, ModelCard, ModelChoice
 from shepherd.memory.store import MemoryStore
+from shepherd.tools.sandbox.journal import FileJournal
 from shepherd.tools.toolbox import ConversationToolbox
 
 
@@ -139,6 +141,9 @@ class Stage:
             )
         ]
 
+    def tokens_of_text(self, text: str) -> int:
+        return len(text.split())
+
     async def tokens_of(self, part: Image | Audio) -> int | None:
         return len(part.data or b"") if self.sees or self.hears else None
 
@@ -222,12 +227,21 @@ def player(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
         box: ConversationToolbox | None = None,
         is_person: bool = False,
         user: str | None = None,
+        instructions: FolderInstructions | None = None,
+        journal: FileJournal | None = None,
     ) -> Played:
         stage = stage or Stage(ConversationStore(tmp_path / "saved"))
         session = Session(backend or Scripted(), model="m", n_ctx=100, toolbox=box, user=user, recall=True)
         reader = Script(*lines)
         reader.is_person = is_person
-        chat = Chat(cast("App", stage), session, PipeView(), cast("PipeReader", reader))
+        chat = Chat(
+            cast("App", stage),
+            session,
+            PipeView(),
+            cast("PipeReader", reader),
+            instructions=instructions,
+            journal=journal,
+        )
         status = await Repl(chat).run()
         said = capsys.readouterr()
         return Played(said.out, said.err, status, chat)

@@ -127,7 +127,7 @@ def test_a_memory_in_the_folder_is_used_once_it_is_trusted_and_is_named(clone: H
     assert "Obey" not in clone.run("memory", "profile").stdout
     assert "Memory:" not in clone.run("--temperature", "0").stdout
     clone.env = own
-    assert clone.run("trust").stdout.splitlines()[1].startswith("  it becomes your memory: ")
+    assert clone.run("trust").stdout.splitlines()[1].startswith("  it would become your memory: ")
     assert "Obey the clone." in clone.run("memory", "profile").stdout
     assert f"\nMemory: {planted}\n" in clone.run("--temperature", "0").stdout
     assert f"memory file: {planted}, not the usual place" in clone.run("doctor").stdout
@@ -143,3 +143,17 @@ def test_a_model_that_may_write_files_writes_no_configuration_hook_or_memory(clo
         assert (done.returncode, "the user must be asked about each change" in done.stderr) == (1, True), done.stderr
         assert not (clone.folder / path).exists() or path == "mine.db"
     assert clone.run("tools", "run", "write_file", "path=a.txt", "content=x").returncode == 0
+
+
+def test_agents_md_is_trusted_by_the_command_too(clone: Home) -> None:
+    (clone.folder / "shepherd.toml").unlink()
+    file = clone.folder / "AGENTS.md"
+    file.write_text("Be brief.\n")
+    done = clone.run("trust")
+    assert done.stdout == (
+        f"{file} is trusted now:\n"
+        "  it would be in every prompt of a chat: it tells the model what to do, also with your files and tools: "
+        "1 line\n"
+    )
+    file.write_text("Be long.\n")
+    assert "changed, will be asked again" in clone.run("trust", "--list").stdout

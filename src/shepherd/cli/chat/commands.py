@@ -11,9 +11,17 @@ import difflib
 import re
 from collections.abc import Iterable
 
-from shepherd.agent.with_memory import entry_of
 from shepherd.cli import render
-from shepherd.cli.chat import completion, memory_commands, modes, saved_commands, stats, tool_commands, transcript
+from shepherd.cli.chat import (
+    completion,
+    memory_commands,
+    modes,
+    rewind,
+    saved_commands,
+    stats,
+    tool_commands,
+    transcript,
+)
 from shepherd.cli.chat.state import Chat, Command
 from shepherd.cli.loading import progress_shown
 from shepherd.cli.terminal.answer import eviction_line
@@ -76,15 +84,14 @@ async def _clear(chat: Chat, argument: str) -> None:
     chat.note("The conversation is empty now; the system prompt stays.")
     if chat.memory is not None:
         await asyncio.to_thread(chat.memory.set_aside, cleared)
+    await chat.read_instructions()
 
 
 async def _undo(chat: Chat, argument: str) -> None:
     text = chat.session.undo()
     chat.note("There is nothing to take back." if text is None else f"Taken back: {excerpt(text)}")
-    await chat.save()
-    if text is not None and chat.memory is not None:
-        kept = [entry_of(message) for message in chat.session.messages]
-        await asyncio.to_thread(chat.memory.take_back, chat.session.id, kept)
+    if text is not None:
+        await chat.take_back()
 
 
 async def _retry(chat: Chat, argument: str) -> None:
@@ -191,6 +198,7 @@ async def _switch(chat: Chat, name: str) -> None:
     where = f" of {facts.cache}, {render.WAYS[facts.is_away]}" if facts.is_provider else ""
     room = f"{facts.n_ctx:,} tokens of context" if facts.n_ctx else "context not known"
     chat.note(f"The conversation continues with {facts.model}{where}, {room}.")
+    await chat.read_instructions(again=False)
     await chat.save()
 
 
@@ -213,6 +221,8 @@ async def _context(chat: Chat, argument: str) -> None:
     for line in context_view.draw(await chat.session.window(), width=chat.view.width, plain=chat.view.is_plain):
         chat.view.draw(line)
     usage = chat.session.usage
+    if chat.instructions is not None and chat.instructions.line:
+        chat.note(f"Of the system prompt, {chat.instructions.line}")
     chat.note(f"{len(chat.session.messages)} messages")
     chat.note(f"Last prompt: {usage.prompt - usage.cache_read} tokens computed, {usage.cache_read} from the cache")
 
@@ -266,6 +276,16 @@ COMMANDS: dict[str, Command] = {
         details="Its saved file stays; /load continues it. Only a search in the memory finds its messages.",
     ),
     "/undo": Command("Remove the last question and its answer.", _undo),
+    "/rewind": Command(
+        "Go back to before a question, and put back the files that tools have changed since.",
+        rewind.rewind,
+        "[N [files|conversation]]",
+        "Without a number, a terminal shows the questions to choose from, a pipe lists them.\n"
+        "N: go back to before this question, after showing what changes; 'files' puts back also what other programs\n"
+        "have changed since, 'conversation' leaves all files as they are.\n"
+        "What commands, MCP servers and other tools did is named and stays.",
+        rewind.numbers,
+    ),
     "/retry": Command("Remove the last answer and ask again.", _retry),
     "/edit": Command(
         "Change the last question and ask again.",

@@ -60,7 +60,7 @@ class Repl:
                     break
                 await self._take(line)
         if chat.name and chat.reader.is_person:
-            chat.note(f"To continue this conversation: shepherd --resume {chat.name}")
+            chat.note_pieces(("To continue this conversation:", f"shepherd --resume {chat.name}"), " ")
         return int(chat.has_failed and not chat.reader.is_person)
 
     def _suggest(self, before: str) -> Iterable[Suggestion]:

@@ -12,8 +12,9 @@ import signal
 import sys
 from collections.abc import Mapping
 from contextlib import aclosing, closing
+from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -30,6 +31,7 @@ from shepherd.core import Audio, Image, ShepherdError, Text
 from shepherd.process.files import MOST_DOCUMENT_BYTES
 
 if TYPE_CHECKING:
+    from shepherd.cli.terminal.bell import Notify
     from shepherd.config import Config
     from shepherd.tools.permission import Mode
 
@@ -182,33 +184,50 @@ async def _converse(config: Config, resume: str | None, mode: Mode) -> int:
     import shepherd
     from shepherd.app.app import App
     from shepherd.cli.chat import repl, state
+    from shepherd.cli.chat.instructions import FolderInstructions
     from shepherd.memory.users import LOCAL
 
     on_terminal = _on_terminal()
-    view: View = TerminalView(show_thinking=config.show_thinking) if on_terminal else PipeView()
+    view: View = PipeView()
+    if on_terminal:
+        view = TerminalView(
+            show_thinking=config.show_thinking,
+            can_unfold=True,
+            notify=cast("Notify", config.chat.notify),  # the configuration knows these words only
+            notify_after_s=config.chat.notify_after_s,
+        )
     app, person = App(config), view.person()
+    journal = app.tools.journal()
     try:
         saves = app.tools.saves()
         # Before the model is loaded, so that a wrong name fails at once.
         is_first = resume == saved_commands.NEWEST and saves is not None and saves.newest() is None
         found = None if resume is None or is_first else await asyncio.to_thread(saved_commands.find, saves, resume)
+        instructions = FolderInstructions(Path.cwd(), view) if config.chat.instructions else None
+        left_out = [] if instructions is None else await instructions.read()
         with handling(signal.SIGINT, _leave_at_once), progress_shown(view.screen) as show:
             # MCP servers learn at their start whether they may ask a person.
             await app.load(show, person=person, patient=person is None)
         facts = app.conversations.active
-        session = app.conversations.session(user=LOCAL, person=person)
-        for line in render.banner(facts, shepherd.__version__, len(session.tools), app.unusual_memory):
+        session = app.conversations.session(user=LOCAL, person=person, journal=journal)
+        if instructions is not None:
+            left_out += instructions.give(session, app.conversations.tokens_of_text)
+        for line in left_out:
+            render.show_warning(line)
+        told = instructions.line if instructions else ""
+        for line in render.banner(facts, shepherd.__version__, len(session.tools), app.unusual_memory, told):
             view.say(line, style="dim" if line == render.EMBEDDED_NOTE else "")
         reader: state.Reader
-        if on_terminal:
+        if isinstance(view, TerminalView):
             from shepherd.cli.terminal.editor import TerminalReader
 
-            reader = TerminalReader()
+            reader = TerminalReader(view.unfold)
         else:
             from shepherd.cli.terminal.reader import PipeReader
 
             reader = PipeReader()
-        chat = state.Chat(app, session, view, reader, max_rounds=config.tools.max_rounds)
+        max_rounds = config.tools.max_rounds
+        chat = state.Chat(app, session, view, reader, max_rounds=max_rounds, instructions=instructions, journal=journal)
         chat.set_mode(mode)
         if found is not None:
             saved_commands.restore(chat, *found)
@@ -216,6 +235,7 @@ async def _converse(config: Config, resume: str | None, mode: Mode) -> int:
             view.say("No conversation is saved yet; this one is the first.", style="dim")
         return await repl.Repl(chat).run()
     finally:
+        journal.close()
         await app.aclose()
 
 

@@ -16,24 +16,27 @@ from contextlib import aclosing, asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from shepherd.agent.with_memory import entry_of
 from shepherd.cli import render
 from shepherd.cli.chat import attach, modes
-from shepherd.cli.chat.stats import TurnStats
+from shepherd.cli.chat.stats import PART, TurnStats
 from shepherd.cli.terminal.answer import fallback_line
 from shepherd.cli.terminal.view import View
-from shepherd.cli.text import field_lines, format_count
-from shepherd.core import Audio, Image, ShepherdError, Text
+from shepherd.cli.text import field_lines, format_count, packed
+from shepherd.core import Audio, Finished, Image, Message, ShepherdError, Text
 
 if TYPE_CHECKING:
     from shepherd.agent.session import Session
     from shepherd.agent.storage import SavedConversation
     from shepherd.agent.turn import TurnEvent
     from shepherd.app.app import App
+    from shepherd.cli.chat.instructions import FolderInstructions
     from shepherd.cli.terminal.answer import JsonAnswer, PlainAnswer
     from shepherd.cli.terminal.editor import TerminalReader
     from shepherd.cli.terminal.live import MarkdownAnswer
     from shepherd.cli.terminal.reader import PipeReader
     from shepherd.tools.permission import Mode
+    from shepherd.tools.sandbox.journal import FileJournal
 
     Reader = TerminalReader | PipeReader
 
@@ -46,12 +49,26 @@ T = TypeVar("T")
 
 class Chat:
     def __init__(
-        self, app: App, session: Session, view: View, reader: Reader, *, max_rounds: int | None = None
+        self,
+        app: App,
+        session: Session,
+        view: View,
+        reader: Reader,
+        *,
+        max_rounds: int | None = None,
+        instructions: FolderInstructions | None = None,
+        journal: FileJournal | None = None,
     ) -> None:
-        """`max_rounds`: the most rounds that a turn may have, for the line below an answer."""
+        """`max_rounds`: the most rounds that a turn may have, for the line below an answer. `instructions`: None = the
+        model gets none. `journal`: what its tools change in files; None = nothing is kept.
+        """
         self.app = app
         self.session = session
         self.view = view
+        self.instructions = instructions
+        self.journal = journal
+        self._asked: Message | None = None
+        """The question of the last turn: a new one begins a turn of the journal, a repeated one does not."""
         self.reader = reader
         self.memory = app.memory(session.user)
         """The memory of the user; None without one."""
@@ -71,6 +88,7 @@ class Chat:
         self._max_rounds = max_rounds
         self._cannot_save = False
         self._thread = threading.get_ident()
+        self._open_journal()
 
     @property
     def editor(self) -> TerminalReader | None:
@@ -115,24 +133,63 @@ class Chat:
             with closing(self.view.answer()) as answer:
                 async with aclosing(events), _ticking(answer):
                     async for event in events:
+                        if isinstance(event, Finished):  # its calls run after this event
+                            self._begin_turn()
                         instead = fallback_line(event) or instead
                         turn.feed(event)
                         answer.feed(event)
         except ShepherdError as error:
             self.has_failed = True
             self.view.fail(error)
+            self.view.call_back()
             return False
         finally:
             turn.end()
             self.turns.append(turn)
+            self._begin_turn()
             await self.save()
         if instead:
             self.note(instead)
+        for line in self.journal.take_notices() if self.journal else ():
+            self.say(line, "yellow")
         if self.reader.is_person and (line := turn.line(self.session.n_ctx, self._max_rounds)):
             active = self.app.conversations.active
-            away = f" · {active.cache}, {render.WAYS[True]}" if active.is_away else ""
-            self.note(f"{line}{away}")
+            away = f"{PART}{active.cache}, {render.WAYS[True]}" if active.is_away else ""
+            self.note_pieces(f"{line}{away}".split(PART), PART)
+        self.view.call_back()
+        if self.instructions is not None and (line := await asyncio.to_thread(self.instructions.find_change)):
+            self.note(line)
         return True
+
+    def _begin_turn(self) -> None:
+        """Tell the journal which question the following changes of files belong to."""
+        at, question = self.questions()[-1] if self.questions() else (0, None)
+        if self.journal is not None and question is not None and question is not self._asked:
+            self.journal.begin(at)
+        self._asked = question
+
+    def questions(self) -> list[tuple[int, Message]]:
+        """The messages of the user, with their places in the conversation."""
+        return [(at, message) for at, message in enumerate(self.session.messages) if message.is_input]
+
+    async def take_back(self) -> None:
+        """Save the conversation, which has lost its last turns; the memory quotes nothing of them any more."""
+        await self.save()
+        if self.memory is not None:
+            kept = [entry_of(message) for message in self.session.messages]
+            await asyncio.to_thread(self.memory.take_back, self.session.id, kept)
+
+    async def read_instructions(self, *, again: bool = True) -> None:
+        """Give the model the instructions of the folder, read `again` or as they were: the context may have changed."""
+        if self.instructions is None:
+            return
+        before = self.instructions.line
+        left_out = await self.instructions.read() if again else []
+        left_out += self.instructions.give(self.session, self.app.conversations.tokens_of_text)
+        for line in left_out:
+            self.say(line, "yellow")
+        if self.instructions.line != before:
+            self.note(self.instructions.line or "AGENTS.md is not in the prompt any more.")
 
     async def save(self) -> None:
         """Save the conversation; the first failure is shown, later ones are not."""
@@ -152,6 +209,12 @@ class Chat:
         """Forget the name, the statistics and the attachments: another conversation begins."""
         self.turns, self.attached = [], []
         self.name = ""
+        self._open_journal()
+
+    def _open_journal(self) -> None:
+        self._asked = self.questions()[-1][1] if self.questions() else None
+        if self.journal is not None:
+            self.journal.open(self.session.id)
 
     def last_question(self) -> str | None:
         """The last message of the user, without what was attached to it."""
@@ -175,8 +238,13 @@ class Chat:
         self.view.say(text, style="dim")
 
     def say_fields(self, fields: Iterable[tuple[str, str]]) -> None:
-        for line in field_lines(dict(fields)):
+        for line in field_lines(dict(fields), None if self.view.is_plain else self.view.width):
             self.say(line)
+
+    def note_pieces(self, pieces: Iterable[str], mark: str) -> None:
+        """`note` for a line that is broken between its pieces only."""
+        for line in packed(pieces, mark, None if self.view.is_plain else self.view.width):
+            self.note(line)
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T | None:
         """The result of `work`, for a thread that completes the typed text; None when it fails or takes too long."""

@@ -28,6 +28,8 @@ from shepherd.core import (
     Usage,
 )
 
+PART = " · "
+"""Between the parts of the line below an answer."""
 _BARS = "▁▂▃▄▅▆▇█"
 _PLAIN_BARS = "_.-=+*%#"
 
@@ -153,7 +155,7 @@ class TurnStats:
             parts.append(f"{format_count(self.n_calls, 'call')} in {of}")
         if self.reason == "length":
             parts.append("cut off by the limit")
-        return " · ".join(parts)
+        return PART.join(parts)
 
 
 def stat_rows(turns: Sequence[TurnStats], *, width: int = 80, plain: bool = False) -> Iterator[tuple[str, str]]:

@@ -275,9 +275,7 @@ def _show(facts: Mapping[str, Any], ways: Sequence[plan.Way], advice: plan.Advic
 
 
 def _to_stderr(text: str) -> None:
-    from shepherd.cli.text import clean
-
-    render.write(clean(text) + "\n", sys.stderr)
+    render.show(text, stream=sys.stderr)
 
 
 def _is_sparse(facts: Mapping[str, Any]) -> bool:

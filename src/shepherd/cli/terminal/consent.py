@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from rich.text import Text
 
 from shepherd.cli.terminal import form as forms
+from shepherd.cli.terminal.bell import Bell
 from shepherd.cli.terminal.call_view import DIFF_LINES, diff_style, folded, row
 from shepherd.cli.terminal.keyboard import END, ENTER, TerminalKeyboard
 from shepherd.cli.terminal.screen import Draw, Screen
@@ -58,9 +59,10 @@ _SEND: Mapping[str, tuple[str, str]] = {
 class TerminalPerson:
     """The person in front of a screen. Questions are asked one after the other."""
 
-    def __init__(self, screen: Screen, keyboard: TerminalKeyboard | None = None) -> None:
-        """`keyboard`: None = standard input."""
+    def __init__(self, screen: Screen, keyboard: TerminalKeyboard | None = None, bell: Bell | None = None) -> None:
+        """`keyboard`: None = standard input. `bell`: rings where a question waits; None = none does."""
         self._screen = screen
+        self._bell = bell or Bell()
         self._keyboard = keyboard or TerminalKeyboard()
         self._lock = asyncio.Lock()
         self._n_asked = 0
@@ -120,7 +122,8 @@ class TerminalPerson:
         self._refresh()
         try:
             async with self._lock:
-                with self._screen.front() as show, self._keyboard.listen():
+                called = self._bell.waiting("a question waits for your answer")
+                with self._screen.front() as show, self._keyboard.listen(), called:
                     try:
                         yield show
                     except asyncio.CancelledError:

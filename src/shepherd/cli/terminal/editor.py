@@ -18,6 +18,7 @@ from itertools import islice, takewhile
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.application import run_in_terminal
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, to_filter
@@ -50,7 +51,8 @@ class TerminalReader:
     is_person = True
     has_editor = True
 
-    def __init__(self) -> None:
+    def __init__(self, unfold: Callable[[], None] = lambda: None) -> None:
+        """`unfold`: what Ctrl-O does."""
         self.status: Callable[[int], str] = lambda width: ""
         """The status line of at most so many columns."""
         self.keys: dict[str, Callable[[], None]] = {}
@@ -58,6 +60,7 @@ class TerminalReader:
         self.draft = Draft()
         self.menu = Menu(lambda before: ())
         self._bindings = _keys(self)
+        self.bind("c-o", unfold, prints=True)
         self._session: PromptSession[str] = PromptSession(
             [("ansigreen", PROMPT)],  # coloured, because prompt_toolkit draws no space that has no style
             history=_history(),
@@ -77,13 +80,16 @@ class TerminalReader:
         self._ahead: Ahead | None = None
         self._placeholder: HTML | str = HTML(f"<style fg='ansibrightblack'>{PLACEHOLDER}</style>")
 
-    def bind(self, key: str, act: Callable[[], None]) -> None:
-        """Let a key do something at the prompt and during an answer."""
+    def bind(self, key: str, act: Callable[[], None], *, prints: bool = False) -> None:
+        """Let a key do something at the prompt and during an answer. `prints`: it shows lines, above the prompt."""
         self.keys[key] = act
 
         @self._bindings.add(key)
         def _act(event: KeyPressEvent) -> None:
-            act()
+            if prints:
+                run_in_terminal(act)
+            else:
+                act()
 
     async def read(self, suggest: Suggest) -> str | None:
         """The next message or command: one that waits, or else a new one. None at the end. Raises: `KeyboardInterrupt`

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal
 
 from rich.text import Text
@@ -42,17 +43,27 @@ BlockKind = Literal["", "text", "reasoning", "call"]
 
 class MarkdownAnswer:
     def __init__(
-        self, screen: Screen, *, show_thinking: bool = True, clock: Callable[[], float] = time.monotonic
+        self,
+        screen: Screen,
+        *,
+        show_thinking: bool = True,
+        folds: call_view.Folds | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`folds`: takes what is folded; None = thoughts are shown whole, and no key unfolds results."""
+        self._folds = folds
+        self._hint = folds.HINT if folds is not None else ""
         self._screen = screen
         self._show_thinking = show_thinking
         self._clock = clock
         self._began = clock()
         self._kind: BlockKind = ""
         """The kind of the open part: `call` while the model writes a call."""
+        most = None if folds is None else call_view.HEAD_LINES
+        self._thoughts = markdown.PlainFlow(screen.console, "dim italic", most, self._hint)
         self._flows: dict[BlockKind, markdown.Flow] = {
             "text": markdown.MarkdownFlow(screen.console),
-            "reasoning": markdown.PlainFlow(screen.console, "dim italic"),
+            "reasoning": self._thoughts,
         }
         self._n_thoughts = 0
         """Pieces of reasoning."""
@@ -145,7 +156,10 @@ class MarkdownAnswer:
 
     def _settle(self) -> None:
         if (flow := self._flows.get(self._kind)) is not None:
+            text = self._thoughts.text
             self._add_pieces(flow.end())
+            if self._folds is not None and flow is self._thoughts and self._thoughts.was_folded:
+                self._folds.add(lambda: [call_view.row(text.strip(), "dim italic", wraps=True)])
         self._kind = ""
         self._show_evictions()
 
@@ -156,8 +170,10 @@ class MarkdownAnswer:
     def _add_results(self) -> None:
         for call, returned in self._calls.take():
             lines = [] if call.is_shown else self._call(call)
-            for line in call_view.outcome(returned, self._screen.console.width):
+            for line in call_view.outcome(returned, self._screen.console.width, self._hint):
                 lines += self._lines(line)
+            if self._folds is not None and call_view.is_folded(returned):
+                self._folds.add(partial(call_view.unfolded, returned))
             self._add("call", lines)
         if not self._calls.calls:
             self._running_since = None
@@ -226,7 +242,7 @@ class MarkdownAnswer:
     def _live_call(self, call: OpenCall) -> list[str]:
         lines = [] if call.is_shown else self._call(call)
         if call.returned is not None:
-            for line in call_view.outcome(call.returned, self._screen.console.width):
+            for line in call_view.outcome(call.returned, self._screen.console.width, self._hint):
                 lines += self._lines(line)
         elif self._running_since is not None:
             seconds = self._clock() - self._running_since

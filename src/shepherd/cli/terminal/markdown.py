@@ -82,42 +82,79 @@ class Piece:
 
 
 class PlainFlow:
-    """Plain text in one style: a line is finished when another one follows."""
+    """Plain text in one style: a line is finished when another one follows. With a limit only the first rows are
+    finished, and of the others the newest are live, until their number takes their place."""
 
-    def __init__(self, console: Console, style: str) -> None:
+    LIVE = 3
+    """Rows of the folded part that are shown while it is written."""
+
+    def __init__(self, console: Console, style: str, most: int | None = None, hint: str = "") -> None:
+        """`most`: rows that stay on the screen; None = all. `hint`: how to see the others."""
         self._console = console
         self._style = style
+        self._most = most
+        self._hint = hint
+        self.was_folded = False
+        """Whether the last text, which has ended, was folded."""
+        self._clear()
+
+    def _clear(self) -> None:
         self._pending = ""
         self._has_begun = False
+        self._n_rows = 0
+        self._hidden: list[str] = []
+        """Finished rows behind the limit."""
+        self.text = ""
+        """The whole text so far."""
 
     def feed(self, text: str) -> None:
         self._pending += text
+        self.text += text if self._most is not None else ""
 
     def picture(self) -> tuple[list[Piece], list[Piece]]:
         """The pieces that are finished since the last call, and the live ones."""
         finished = self._take(self._pending.rfind("\n"))
-        return finished, self._pieces(self._pending)
+        rows = self._rows(self._pending)
+        if self._most is not None and self._n_rows + len(rows) > self._most:
+            n_hidden = len(self._hidden) + len(rows) - max(0, self._most - self._n_rows)
+            shown = [*self._hidden[-self.LIVE :], *rows][-self.LIVE :]
+            rows = [*(self._counted(n_hidden - len(shown)) if n_hidden > len(shown) else []), *shown]
+        return finished, [Piece(rows, self._has_begun)] if rows else []
 
     def end(self) -> list[Piece]:
         """The live pieces as finished ones: the text is complete."""
         finished = self._take(len(self._pending))
-        self._pending, self._has_begun = "", False
+        if len(self._hidden) == 1:  # its number would take the same room
+            finished.append(Piece(self._hidden, self._has_begun))
+        self.was_folded = len(self._hidden) > 1
+        if self.was_folded:
+            finished.append(Piece(self._counted(len(self._hidden), self._hint), self._has_begun))
+        self._clear()
         return finished
 
     def _take(self, end: int) -> list[Piece]:
         text = self._pending[: max(0, end)].rstrip()
-        pieces = self._pieces(text)
-        if pieces:
-            self._pending = self._pending[len(text) + 1 :]
-            self._has_begun = True
+        rows = self._rows(text)
+        if not rows:
+            return []
+        self._pending = self._pending[len(text) + 1 :]
+        room = len(rows) if self._most is None else max(0, self._most - self._n_rows)
+        self._hidden += rows[room:]
+        self._n_rows += len(rows[:room])
+        pieces = [Piece(rows[:room], self._has_begun)] if rows[:room] else []
+        self._has_begun = True
         return pieces
 
-    def _pieces(self, text: str) -> list[Piece]:
+    def _rows(self, text: str) -> list[str]:
         lines = text.rstrip().split("\n")
         while not self._has_begun and len(lines) > 1 and not lines[0].strip():
             del lines[0]
-        rows = [row for line in lines for row in to_rows(Text(line, self._style), self._console)]
-        return [Piece(rows, self._has_begun)] if text.strip() else []
+        return (
+            [row for line in lines for row in to_rows(Text(line, self._style), self._console)] if text.strip() else []
+        )
+
+    def _counted(self, n: int, hint: str = "") -> list[str]:
+        return to_rows(Text(f"… {n:,} more lines{hint}", self._style), self._console)
 
 
 class MarkdownFlow:

@@ -5,7 +5,7 @@
     › What is a llama?      5 min  4 messages  ~/work
       Llamas and alpacas    3 days  12 messages  ~
     And do they spit?                                   the preview of the marked row
-    Enter opens it, Esc leaves
+    Enter takes it, Esc leaves; typing filters
 
 Import it late: prompt_toolkit is heavy. Not here: the conversations (`cli/chat/saved_commands.py`).
 """
@@ -30,7 +30,7 @@ from shepherd.cli.text import cut, one_line
 MOST_ROWS = 15
 _AROUND = 4
 """Rows above and below the list."""
-KEYS = "Enter opens it, Esc leaves; typing filters"
+KEYS = "Enter takes it, Esc leaves; typing filters"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class List:
         n = f"{len(self.found)} of {len(self.rows)}" if self.typed else str(len(self.rows))
         offered = [(one_line(row.title), one_line(row.note)) for row in self.found]
         lines = choices.rows(offered, self.at, width=width, room=room)
-        preview = one_line(self.marked.preview) if self.marked else "No conversation has these words."
+        preview = one_line(self.marked.preview) if self.marked else "None has these words."
         head: list[choices.Line] = [
             [("", cut(f"{self.title} ", width)), (choices.NOTE, cut(n, max(0, width - len(self.title) - 1)))],
             [("ansigreen", PROMPT), ("", cut(one_line(self.typed), width - len(PROMPT) - 1)), ("", "▌")],

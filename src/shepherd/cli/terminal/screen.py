@@ -81,6 +81,12 @@ class Screen:
             self.refresh()
             self.console.file.flush()
 
+    def send(self, code: str) -> None:
+        """Write a code that shows nothing, such as a bell."""
+        with self._lock:
+            self.console.file.write(code)
+            self.console.file.flush()
+
     @contextmanager
     def front(self) -> Iterator[Draw]:
         """Within the block, only the lines given to the yielded function are shown; live lines and other output appear

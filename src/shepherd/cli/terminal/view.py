@@ -16,10 +16,13 @@ import click
 
 from shepherd.cli import render
 from shepherd.cli.terminal.answer import JsonAnswer, PlainAnswer
+from shepherd.cli.terminal.bell import Bell, Notify
 from shepherd.cli.terminal.screen import Screen
+from shepherd.cli.text import broken, wrapped
 from shepherd.core import ShepherdError
 
 if TYPE_CHECKING:
+    from shepherd.cli.terminal.call_view import Folds
     from shepherd.cli.terminal.consent import TerminalPerson
     from shepherd.cli.terminal.live import MarkdownAnswer
 
@@ -28,10 +31,21 @@ class TerminalView:
     is_plain = False
     """Whether to draw with ASCII only: a pipe may lead anywhere."""
 
-    def __init__(self, *, show_thinking: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        show_thinking: bool = True,
+        can_unfold: bool = False,
+        notify: Notify = "off",
+        notify_after_s: float = 20.0,
+    ) -> None:
+        """`can_unfold`: there is a prompt, at which Ctrl-O shows what was folded. `notify`: as in `Bell`."""
         self.console = render.console(sys.stdout)
         self.screen = Screen(self.console)
         self._show_thinking = show_thinking
+        self._can_unfold = can_unfold
+        self._folds: Folds | None = None
+        self._bell = Bell(self.screen.send, notify=notify, after_s=notify_after_s)
         self._person: TerminalPerson | None = None
 
     @property
@@ -40,10 +54,16 @@ class TerminalView:
 
     def say(self, text: str, *, style: str = "") -> None:
         """Show a line of the program, not of the model."""
-        self.draw([(text, style)])
+        for line in wrapped(text, self.width):
+            self._interject([(line, style)])
 
     def draw(self, line: Sequence[tuple[str, str]]) -> None:
-        """Show a line of pieces, each with its style; the terminal wraps it."""
+        """Show a line of pieces, each with its style. Where it is too long, the last piece goes on below itself, or
+        from the next line on where the others leave no room."""
+        for row in broken(line, self.width):
+            self._interject(row)
+
+    def _interject(self, line: Sequence[tuple[str, str]]) -> None:
         from rich.text import Text
 
         with self.console.capture() as captured:
@@ -55,15 +75,33 @@ class TerminalView:
         self.say(error.message, style="red")
 
     def answer(self) -> MarkdownAnswer:
+        """Shows a turn, which the person has begun with a key just now."""
+        self._bell.touch()
         from shepherd.cli.terminal.live import MarkdownAnswer
 
-        return MarkdownAnswer(self.screen, show_thinking=self._show_thinking)
+        if self._can_unfold and self._folds is None:
+            from shepherd.cli.terminal.call_view import Folds
+
+            self._folds = Folds()
+        return MarkdownAnswer(self.screen, show_thinking=self._show_thinking, folds=self._folds)
+
+    def call_back(self) -> None:
+        """A turn has ended: call a person who has left meanwhile."""
+        self._bell.ring("the answer is ready")
+
+    def unfold(self) -> None:
+        """Show the newest of what was folded whole; called again, the one before."""
+        from shepherd.cli.terminal.markdown import to_rows
+
+        lines = self._folds.take() if self._folds is not None else []
+        rows = [row for line in lines for row in to_rows(line, self.console)]
+        self.screen.update([*rows, ""] if rows else ["Nothing is folded."])
 
     def person(self) -> TerminalPerson | None:
         """The person at the terminal, for questions; None without a person."""
         from shepherd.cli.terminal.consent import TerminalPerson
 
-        self._person = self._person or TerminalPerson(self.screen)
+        self._person = self._person or TerminalPerson(self.screen, bell=self._bell)
         return self._person
 
     async def settled(self) -> None:
@@ -96,6 +134,9 @@ class PipeView:
         if self._as_json:
             return JsonAnswer(render.write)
         return PlainAnswer(render.write, lambda text: click.echo(text, nl=False, err=True))
+
+    def call_back(self) -> None:
+        pass
 
     def person(self) -> TerminalPerson | None:
         return None

@@ -281,7 +281,7 @@ def write_file(
     roots = roots_of(context)
     with roots.writing, roots.find(path, make=True) as place:
         old = old_content(place, MOST_COMPARED)
-        action = "created" if place.folder.replace(place.name, new) else "overwrote"
+        action = "created" if place.replace(new) else "overwrote"
         diff = change_of(old, new, place.shown)
     answer = {"success": True, "path": path, "bytes": len(new), "action": action}
     return Result(as_json(answer), summary=f"{action} {printable(path)} ({len(new):,} bytes)", diff=diff)
@@ -366,7 +366,7 @@ def edit_file(context: ToolContext, path: str, old: str, new: str, replace_all: 
         now = place.stat()
         if (now.st_ino, now.st_size, now.st_mtime_ns) != (status.st_ino, status.st_size, status.st_mtime_ns):
             raise ToolError(f"{quoted(path)} was changed by another program during this call; read it again")
-        place.folder.replace(place.name, after)
+        place.replace(after)
         diff = change_of(before, after, place.shown)
     lines = [line for line in diff.split("\n")[2:] if line[:1] in {"+", "-"}]
     n_new, n_old = (sum(line.startswith(sign) for line in lines) for sign in "+-")
@@ -403,5 +403,5 @@ def delete_file(context: ToolContext, path: str) -> Result:
     roots = roots_of(context)
     with roots.writing, roots.find(path, follow=False) as place:
         diff = removal(place)
-        place.folder.unlink(place.name)
+        place.unlink()
     return Result(as_json({"success": True, "path": path}), summary=f"deleted {printable(path)}", diff=diff)

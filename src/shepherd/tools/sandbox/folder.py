@@ -40,6 +40,10 @@ def kind_of(status: os.stat_result) -> EntryKind:
     return KINDS.get(stat.S_IFMT(status.st_mode), "device")
 
 
+def _draft() -> str:
+    return f".shepherd-{secrets.token_hex(8)}.tmp"
+
+
 class NotAFile(OSError):
     """Not a regular file; `strerror` says what it is."""
 
@@ -118,40 +122,59 @@ class Folder:
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._at(name), dir_fd=self.handle)
 
-    def replace(self, name: str, content: bytes) -> bool:
+    def replace(self, name: str, content: bytes, *, mode: int | None = None) -> bool:
         """Write a whole file in one step, so that it has its old content or the new one. Whether it is a new file.
 
-        An old file keeps its mode, and its owner if permitted; its hard links keep the old content. Raises: `NotAFile`,
-        `OSError`.
+        An old file keeps its owner if permitted, and its mode unless another `mode` is given; its hard links keep the
+        old content. Raises: `NotAFile`, `OSError`.
         """
         old = None
         with contextlib.suppress(FileNotFoundError):
             handle = self.open(name, os.O_WRONLY)  # one that may not be written is not replaced either
             old = os.fstat(handle)
             os.close(handle)
-        draft = f".shepherd-{secrets.token_hex(8)}.tmp"
+        draft = _draft()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE
-        handle = os.open(self._at(draft), flags, 0o600 if old else 0o666, dir_fd=self.handle)
+        handle = os.open(self._at(draft), flags, 0o600 if old or mode is not None else 0o666, dir_fd=self.handle)
         try:
             with open(handle, "wb") as file:
                 file.write(content)
                 file.flush()
                 if old is not None and hasattr(os, "fchown"):
+                    mode = stat.S_IMODE(old.st_mode) if mode is None else mode
                     if (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
                         with contextlib.suppress(PermissionError):
                             os.fchown(handle, old.st_uid, old.st_gid)
-                    os.fchmod(handle, stat.S_IMODE(old.st_mode) & 0o777)  # no setuid for other content
+                if mode is not None and hasattr(os, "fchmod"):
+                    os.fchmod(handle, mode & 0o777)  # no setuid for other content
                 os.fsync(handle)
-            os.replace(self._at(draft), self._at(name), src_dir_fd=self.handle, dst_dir_fd=self.handle)
+            self._rename(draft, name)
         except BaseException:
             with contextlib.suppress(OSError):
                 self.unlink(draft)
             raise
         return old is None
 
+    def make_link(self, name: str, target: str) -> None:
+        """Put a symbolic link in the place of a file or of nothing, in one step. Raises: `OSError`."""
+        draft = _draft()
+        os.symlink(target, self._at(draft), dir_fd=self.handle)
+        try:
+            self._rename(draft, name)
+        except BaseException:
+            self.unlink(draft)
+            raise
+
+    def _rename(self, draft: str, name: str) -> None:
+        os.replace(self._at(draft), self._at(name), src_dir_fd=self.handle, dst_dir_fd=self.handle)
+
     def unlink(self, name: str) -> None:
         """Remove a name, a link and not what it leads to. Raises: `OSError`, for a directory too."""
         os.unlink(self._at(name), dir_fd=self.handle)
+
+    def remove_folder(self, name: str) -> None:
+        """Remove an empty directory. Raises: `OSError`."""
+        os.rmdir(self._at(name), dir_fd=self.handle)
 
     def scan(self) -> list[tuple[str, EntryKind | None]]:
         """The names in it with their kinds, in a stable order; None = see `look`. Raises: `OSError`."""

@@ -22,6 +22,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from shepherd.tools.base import ToolError
 from shepherd.tools.sandbox.folder import BAD_ON_WINDOWS, Folder, NotAFile, kind_of
@@ -50,6 +51,16 @@ class MissingPath(ToolError):
 
 class NotAFolder(MissingPath):
     """A path that cannot exist: a file is on the way."""
+
+
+class Journal(Protocol):
+    """Hears of each change before it happens, under `Roots.writing`: `journal.py`."""
+
+    def before(self, folder: Folder, name: str, new: bytes | None) -> None:
+        """A file gets the content `new`, or a name is removed."""
+
+    def made(self, path: str) -> None:
+        """A folder is created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +92,18 @@ class Location:
             raise self.way.missing(self.folder, self.name)
         return status
 
+    def replace(self, content: bytes) -> bool:
+        """Write a whole file; whether it is a new one. Raises: as `Folder.replace`."""
+        if (journal := self.way.roots.journal) is not None:
+            journal.before(self.folder, self.name, content)
+        return self.folder.replace(self.name, content)
+
+    def unlink(self) -> None:
+        """Remove a file, or a link and not what it leads to. Raises: as `Folder.unlink`."""
+        if (journal := self.way.roots.journal) is not None:
+            journal.before(self.folder, self.name, None)
+        self.folder.unlink(self.name)
+
     def open_folder(self) -> Folder:
         """Itself, where it is a directory. Raises: `MissingPath`, `ToolError`."""
         if (kind := kind_of(self.stat())) != "directory":
@@ -98,13 +121,14 @@ class Roots:
     """In one of them; called `.`."""
     writing: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
     """Held during a change of a file, so that two edits of a file in one answer both stay."""
+    journal: Journal | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def of(cls, folders: Sequence[str] | None = None, base: str | None = None) -> Roots:
+    def of(cls, folders: Sequence[str] | None = None, base: str | None = None, journal: Journal | None = None) -> Roots:
         """No `folders`: the `base`. `base` None: the working folder; one outside of the folders: the first of them."""
         tops = tuple(dict.fromkeys(os.path.realpath(os.path.expanduser(each)) for each in folders or (base or ".",)))
         start = os.path.realpath(os.path.expanduser(base or "."))
-        return cls(tops, start if any(is_below(start, top) for top in tops) else tops[0])
+        return cls(tops, start if any(is_below(start, top) for top in tops) else tops[0], journal=journal)
 
     def shown(self, path: str) -> str:
         """An absolute path as a model may give it back: from the base where it lies below, with `/`."""
@@ -238,6 +262,8 @@ class PathWalk:
         except FileNotFoundError:
             if not self.make or ".." in self.todo:  # a folder that the path leaves again is not created
                 raise self.missing(folder, name) from None
+            if self.roots.journal is not None:
+                self.roots.journal.made(os.path.join(folder.path, name))
             folder.make(name)
             return folder.child(name)
         except NotADirectoryError:

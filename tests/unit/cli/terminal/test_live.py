@@ -15,6 +15,7 @@ from tests.unit.cli.small_terminal import Terminal
 
 from shepherd.agent.turn import CallProgress, CallReturned, TurnEvent
 from shepherd.cli.terminal import markdown
+from shepherd.cli.terminal.call_view import Folds
 from shepherd.cli.terminal.live import MarkdownAnswer
 from shepherd.cli.terminal.screen import Screen
 from shepherd.cli.text import bar
@@ -49,6 +50,7 @@ class Painter:
         frame_s: float = 0.1,
         show_thinking: bool = True,
         no_color: bool = False,
+        folds: Folds | None = None,
     ) -> None:
         """`frame_s`: how far the clock advances at every look."""
         self.terminal = Terminal(width, height)
@@ -62,7 +64,9 @@ class Painter:
             no_color=no_color,
         )
         ticks = count()
-        self.answer = MarkdownAnswer(Screen(console), show_thinking=show_thinking, clock=lambda: next(ticks) * frame_s)
+        self.answer = MarkdownAnswer(
+            Screen(console), show_thinking=show_thinking, folds=folds, clock=lambda: next(ticks) * frame_s
+        )
 
     def show(self, *events: TurnEvent) -> list[str]:
         """Feed, and paint after every event."""
@@ -362,6 +366,47 @@ def test_of_reasoning_every_line_is_written_once() -> None:
     shown = painter.finish(TextDelta("So."))
     assert [line for line in shown if line] == [*(f"line {n}" for n in range(100)), "So."]
     assert shown[:4] == ["line 0", "line 1", "", "line 2"]
+
+
+def unfolded(folds: Folds) -> list[str]:
+    return [line.plain for line in folds.take()]
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_long_thoughts_fold_to_their_beginning_and_can_be_seen_whole(size: int) -> None:
+    folds = Folds()
+    painter = Painter(width=40, height=20, folds=folds)
+    text = "\n".join(f"thought {n}" for n in range(40))
+    shown = painter.show(*[ReasoningDelta(piece) for piece in cuts(text, [size])])
+    head = [f"thought {n}" for n in range(6)]
+    assert shown == [*head, "… 31 more lines", *(f"thought {n}" for n in range(37, 40))]
+    shown = painter.finish(TextDelta("So."))
+    assert shown == [*head, "… 34 more lines (Ctrl-O)", "", "So."]
+    assert unfolded(folds) == ["1 of 1 folded", text]
+
+
+@pytest.mark.parametrize("n", [1, 6, 7])
+def test_thoughts_fold_only_where_that_saves_a_line(n: int) -> None:
+    folds = Folds()
+    painter = Painter(folds=folds)
+    lines = [f"thought {at}" for at in range(n)]
+    assert painter.finish(*(ReasoningDelta(f"{line}\n") for line in lines)) == lines
+    assert folds.take() == []
+
+
+def test_the_newest_of_what_was_folded_comes_first_and_then_the_one_before() -> None:
+    folds = Folds()
+    painter = Painter(width=40, height=20, folds=folds)
+    call, text = ToolCall("1", "f", "{}"), "\n".join(f"line {n} {'x' * 50}" for n in range(9))
+    result = CallReturned(call, ToolResult("1", (Text(text),), "f"), "9 lines")
+    short = CallReturned(call, ToolResult("1", (Text("blue"),), "f"))
+    painter.show(ReasoningDelta("\n".join("abcdefghij")), CallEnded(call), Finished("tool_calls"), result, short)
+    assert painter.finish()[-1] == "[Tool Result: blue]"
+    assert "  … 3 more lines (Ctrl-O)" in painter.terminal.lines
+    result_lines = ["2 of 2 folded", "[Tool Result: 9 lines]", *(f"  {line}" for line in text.split("\n"))]
+    assert [unfolded(folds) for _ in range(3)] == [
+        result_lines, ["1 of 2 folded", "\n".join("abcdefghij")], result_lines
+    ]  # fmt: skip
 
 
 def test_targets_are_shown_once() -> None:

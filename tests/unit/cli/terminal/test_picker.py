@@ -64,10 +64,10 @@ def test_the_list_shows_the_marked_row_and_its_preview() -> None:
         "› A plan            3 days · ~/work",
         "  A poem            4 days · ~/work",
         "Shorter.",
-        "Enter opens it, Esc leaves; typing filters",
+        "Enter takes it, Esc leaves; typing filters",
     ]
     shown.type("xyz")
-    assert "No conversation has these words." in ["".join(text for _, text in line) for line in shown.draw(60, 12)]
+    assert "None has these words." in ["".join(text for _, text in line) for line in shown.draw(60, 12)]
 
 
 @given(
