@@ -20,6 +20,8 @@ from tests.unit.server.test_vision_surfaces import (
     hosting,
 )
 
+from shepherd.media import sound
+
 pytestmark = [pytest.mark.model]
 
 
@@ -44,7 +46,7 @@ def test_another_format_of_the_same_samples_is_another_recording(server: Server)
 
 WRONG: dict[str, tuple[bytes, int, str]] = {
     "cut": (recordings.wav(1)[:-900], 400, "ends too early"),
-    "too long": (recordings.sound.wav(bytes(601 * 2 * 8_000), 8_000), 400, "audio.max_seconds"),
+    "too long": (sound.wav(bytes(601 * 2 * 8_000), 8_000), 400, "audio.max_seconds"),
     "a page": (b"<!doctype html><p>not found</p>", 400, "is an HTML page"),
     "an image": (picture(), 400, "image"),
     "too large": (recordings.wav(1) + bytes(25 * 2**20), 413, "audio.max_bytes"),
