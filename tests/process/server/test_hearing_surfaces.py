@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import pytest
 from tests import recordings
+from tests.process.server.test_vision_surfaces import sampled_from
 from tests.unit.server.test_hearing_surfaces import (
     server,  # noqa: F401 - fixtures
     spoken,
@@ -21,33 +21,16 @@ from tests.unit.server.test_vision_surfaces import (
     of_responses,
     posted,
 )
-from tests.unit.tools.mcp.scene import Nod, Stage, call_tool, scripted
-
-from shepherd.app.toolset import Advisors
-from shepherd.tools.tool import ToolContext
 
 pytestmark = [pytest.mark.model]
 
 
 def sampled(server: Server, data: bytes) -> str:
-    """An MCP server asks the model."""
     blocks = [
         {"type": "audio", "data": encoded(data), "mimeType": "audio/wav"},
         {"type": "text", "text": WORDS},
     ]
-
-    person = Nod({})
-
-    async def ask() -> str:
-        advisors = Advisors([("eyes", True)], server.app.conversations.stream)
-        said = [{"role": "user", "content": blocks}]
-        async with Stage(scripted(said=said), person=person, answer=advisors.answer) as servers:
-            answered = json.loads((await call_tool(servers, "s", "ask_model", {}, ToolContext())).content)
-            return str(answered["content"]["text"])
-
-    answer = server.run(ask())
-    assert f"[audio, audio/wav, {len(data):,} bytes]" in person.forms[0].message, "the person sees it named"
-    return answer
+    return sampled_from(server, blocks, f"[audio, audio/wav, {len(data):,} bytes]")
 
 
 CASES: dict[str, Callable[[Server, bytes], str]] = {

@@ -91,13 +91,8 @@ def of_anthropic(answer: Any) -> str:
     return str(answer["content"][0]["text"])
 
 
-def sampled(server: Server, data: bytes) -> str:
-    """An MCP server asks the model."""
-    blocks = [
-        {"type": "text", "text": "see "},
-        {"type": "image", "data": encoded(data), "mimeType": "image/png"},
-        {"type": "text", "text": WORDS},
-    ]
+def sampled_from(server: Server, blocks: list[dict[str, Any]], seen: str) -> str:
+    """The answer of the model to an MCP server that sends it `blocks`, of which the person sees `seen`."""
     person = Nod({})
 
     async def ask() -> str:
@@ -108,8 +103,17 @@ def sampled(server: Server, data: bytes) -> str:
             return str(answered["content"]["text"])
 
     answer = server.run(ask())
-    assert f"see [image, image/png, {len(data):,} bytes]{WORDS}" in person.forms[0].message, "the person sees it named"
+    assert seen in person.forms[0].message
     return answer
+
+
+def sampled(server: Server, data: bytes) -> str:
+    blocks = [
+        {"type": "text", "text": "see "},
+        {"type": "image", "data": encoded(data), "mimeType": "image/png"},
+        {"type": "text", "text": WORDS},
+    ]
+    return sampled_from(server, blocks, f"see [image, image/png, {len(data):,} bytes]{WORDS}")
 
 
 def called(server: Server, data: bytes) -> str:
