@@ -1,11 +1,12 @@
 """What many tests need: the embedded model, the shared data that a clone may lack, and how a run is spread.
 
-A run of whole folders takes three workers, a file to each at a time; `-n 0`, and a run that names files or tests, takes
+A run of whole folders takes four workers, a file to each at a time; `-n 0`, and a run that names files or tests, takes
 none. `@pytest.mark.grid(share)` marks a grid of which the gate takes a fixed part (`cases.py`). README.md tells the
 three folders apart.
 """
 
 import gc
+import importlib.util
 import itertools
 import os
 import random
@@ -14,6 +15,7 @@ import ssl
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -55,6 +57,11 @@ _trust_one()
 
 WORKERS = 4
 """Of a whole run, on two cores: a third of a worker's time is waiting, which others fill, also beside a compiler."""
+
+HANG_UP = getattr(signal, "SIGHUP", None)
+"""None on Windows."""
+COMPILING_S = 120
+"""A worker waits so long for the one that compiles."""
 
 PROCESS = "tests/process/"
 """What starts programs: of each room, one worker runs all tests, one after the other."""
@@ -103,9 +110,11 @@ settings.load_profile("shepherd")
 def pytest_configure(config: pytest.Config) -> None:
     if cases.SEED is not None and config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(cases.SEED)
-    # A worker, like any background job of a shell, ignores SIGINT, and its children would inherit that.
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A worker, like any background job of a shell, ignores SIGINT, and one behind `nohup` ignores SIGHUP, too: its
+    # children would inherit that.
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (HANG_UP, signal.SIG_DFL)):
+        if number is not None and signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
 
 
 def pytest_report_header() -> str | None:
@@ -135,14 +144,40 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection() -> None:
+def pytest_collection(session: pytest.Session) -> None:
     gc.disable()  # nothing that is collected is garbage: looking for some again and again takes a fifth of the time
+    mark = _compiled(session.config)
+    if mark is not None and _worker(session.config) != "gw0" and not _is_compiled():
+        give_up = time.monotonic() + COMPILING_S
+        while not mark.exists() and time.monotonic() < give_up:
+            time.sleep(0.1)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
+    mark = _compiled(session.config)
+    if mark is not None and _worker(session.config) == "gw0":
+        mark.touch()
     gc.freeze()
     gc.set_threshold(10_000, 10, 50)  # each look at all objects takes as long as a hundred tests
     gc.enable()
+
+
+def _worker(config: pytest.Config) -> str:
+    """The name of this worker; empty where there are none."""
+    return str(getattr(config, "workerinput", {}).get("workerid", ""))
+
+
+def _compiled(config: pytest.Config) -> Path | None:
+    """The file that says that a worker has compiled all modules, for the other workers, each of which would compile
+    them all in a fresh clone; None where there are none."""
+    if not _worker(config):
+        return None
+    return Path(tempfile.gettempdir()) / f"shepherd-compiled-{config.workerinput['testrunuid']}"  # type: ignore[attr-defined]
+
+
+def _is_compiled() -> bool:
+    """Whether a run before this one has compiled the modules, as far as one of them shows."""
+    return Path(importlib.util.cache_from_source(str(SOURCE / "wire" / "openai" / "chat.py"))).exists()
 
 
 def _names_tests(config: pytest.Config) -> bool:

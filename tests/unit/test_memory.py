@@ -217,7 +217,8 @@ def test_what_is_forgotten_is_nowhere_any_more(tmp_path: Path, path: Path) -> No
 
 def test_a_memory_that_is_switched_off_keeps_nothing_but_facts(tmp_path: Path, path: Path) -> None:
     (tmp_path / "shepherd.toml").write_text("[rag]\nenable_archival = false\n")
-    output = chat(tmp_path, "My hamster is called Bertram.", "Set favorite_color to blue")
+    lines = "My hamster is called Bertram.", "Set favorite_color to blue"
+    output = chat(tmp_path, *lines, flags=("--enable-tools", "set_fact,get_fact"))
     assert "[Tool Call: set_fact(" in output
     assert bodies(path) == []
     with MemoryStore(path) as store:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from tests.unit.cli.conftest import Home
 
 WIDE = 500
-SILENT = {"/exit", "/quit", "/edit", "/continue", "/retry"}
-"""Commands that end the chat, open an editor, or ask the model."""
+SILENT = {"/exit", "/quit", "/edit", "/continue", "/retry", "/resume", "/rewind"}
+"""Commands that end the chat, open an editor or a list, or ask the model."""
 
 
 @pytest.mark.model

@@ -28,7 +28,7 @@ def test_agents_md_is_asked_for_once_and_stands_in_the_banner(home: Home, start:
     del home.env["SHEPHERD_TRUST"]
     (home.folder / "AGENTS.md").write_text("Be brief.\n")
     person = start()
-    person.waits_for(r"AGENTS.md \(1 line\) is new here(.|\n)*Trust it\?")
+    person.waits_for(r"AGENTS.md\s+\(1 line\)\s+is\s+new\s+here(.|\n)*Trust\s+it\?")
     person.types("y")
     person.waits_for(r"AGENTS.md: \d+ tokens")
     person.waits_for("> ")

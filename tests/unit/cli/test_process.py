@@ -221,6 +221,8 @@ def test_a_route_that_no_request_comes_by_is_warned_of(home: Home) -> None:
 
 
 def test_doctor_finds_this_machine_healthy(home: Home) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        (home.folder / "shepherd.toml").write_text(f"[server]\nport = {free.getsockname()[1]}\n")
     done = home.run("doctor")
     assert done.returncode == 0, done.stdout
     for word in ("self-test: quantised models decode properly", "CPU features", "threads", "memory", "port", "models"):

@@ -288,8 +288,8 @@ def why_not(manager: Manager, env: Mapping[str, str], root: Path, told: str) -> 
     is_container = "container" in env or any((root / name).exists() for name in (".dockerenv", "run/.containerenv"))
     if is_container:
         return (
-            "a container has no service manager of its own: let its command be 'shepherd serve' (docs/service.md has a "
-            "Containerfile)"
+            "a container has no service manager of its own: let its command be 'shepherd serve' ('shepherd help "
+            "service' has a Containerfile)"
         )
     if "WSL_DISTRO_NAME" in env and not (root / "run" / "systemd" / "system").exists():
         return (

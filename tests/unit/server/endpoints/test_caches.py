@@ -208,7 +208,13 @@ async def test_the_counts_of_the_server_itself_are_reported_too() -> None:
         await client.post("/v1/chat/completions", json={"messages": []}, headers=headers)
         await client.get("/v1/models")
         body = (await client.get("/v1/caches", headers=headers)).json()
-    assert decode_server(body) == {"requests": 1, "active": 0, "refused": 1, "recalled_tokens": 0}
+    assert decode_server(body) == {
+        "requests": 1,
+        "active": 0,
+        "refused": 1,
+        "recalled_tokens": 0,
+        "first_prompt_tokens": 0,
+    }
 
 
 def test_an_older_server_reports_no_counts() -> None:
