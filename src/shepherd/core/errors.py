@@ -72,16 +72,19 @@ class ContextTooSmall(Unsupported):
 
     code = "context_too_small"
 
-    def __init__(self, head: str, n_head: int, n_question: int = 0, *, limit: int, window: int = 0) -> None:
+    def __init__(
+        self, head: str, n_head: int, n_question: int = 0, *, limit: int, reserve: int = 0, window: int = 0
+    ) -> None:
         """`n_head`: tokens of `head`, which is the system prompt, the tools or both; `n_question`: of the newest
-        question, where they fit without it; `limit`: those that the context holds, less those kept for an answer;
-        `window`: those that clients are told, where these are more."""
+        question, where they fit without it; `limit`: those that the context holds; `reserve`: those of them that are
+        kept for an answer; `window`: those that clients are told, where these are more."""
         both = f" and the newest question {n_question:,}" if n_question else ""
         at_a_time = f" at a time, in a window of {window:,}" if window else ""
+        size = usual_size(3 * (n_head + n_question) // 2)
         super().__init__(
-            f"{head} alone {'has' if head == 'the system prompt' else 'have'} {n_head:,} tokens{both}; besides an "
-            f"answer, the context has room for {limit:,}{at_a_time}. All of this stands in every request, so a shorter "
-            f"conversation does not help: start with --context-size {usual_size(3 * (n_head + n_question) // 2)}"
+            f"{head} alone {'has' if head == 'the system prompt' else 'have'} {n_head:,} tokens{both}; the context "
+            f"has {limit:,}{at_a_time}, of which {reserve:,} are kept for an answer. All of this stands in every "
+            f"request, so a shorter conversation does not help: start with --context-size {size}"
         )
         self.n_prompt = n_head + n_question
 

@@ -459,7 +459,7 @@ SHORTEN_AND_TRY_AGAIN = (
 async def test_a_context_too_small_for_the_tools_alone_makes_no_client_try_again(
     path: str, body: dict[str, Any], stream: bool
 ) -> None:
-    error = ContextTooSmall("the system prompt and the tools", 14_240, limit=12_032, window=1_048_576)
+    error = ContextTooSmall("the system prompt and the tools", 14_240, limit=12_288, reserve=256, window=1_048_576)
     async with client_of(ScriptedService(playing(error))) as client:
         answer = await client.post(path, json={"model": "m", **body, "stream": stream})
     assert answer.status_code == 400, "413, 429 and 5xx are asked again"

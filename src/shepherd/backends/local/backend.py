@@ -369,11 +369,13 @@ class LocalBackend:
 
         n_head = count(Message.user("?"))
         n_question = count(request.messages[at]) - n_head if request.messages[at].is_input else 0
-        room = self.n_ctx - min(full.reserve, reserve_of(self._options.reserve, self.n_ctx))
+        reserve = min(full.reserve, reserve_of(self._options.reserve, self.n_ctx))
+        room = self.n_ctx - reserve
         window = self.n_window if self.n_window > full.limit else 0
         if n_head + n_question > room and n_head > n_question and (n or tools):
             head = " and ".join(["the system prompt"] * bool(n) + ["the tools"] * bool(tools))
-            return ContextTooSmall(head, n_head, n_question if n_head <= room else 0, limit=room, window=window)
+            n_question = n_question if n_head <= room else 0
+            return ContextTooSmall(head, n_head, n_question, limit=self.n_ctx, reserve=reserve, window=window)
         return ContextFull(
             needed=full.needed, limit=full.limit, reserve=full.reserve, cache=full.cache, n_prompt=full.n_prompt,
             window=window, n_question=n_question if n_head + n_question > room else 0,

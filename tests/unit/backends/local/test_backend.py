@@ -424,7 +424,7 @@ async def test_what_no_shorter_conversation_can_help_is_another_error(
     offered = (ToolSpec("f", "t" * tools),) if tools else ()
     with pytest.raises(ContextTooSmall, match=f"^{what}") as caught:
         await reply(backend, Request("m", tuple(messages), offered))
-    assert "has room for 240. All of this stands in every request" in str(caught.value), "16 are kept for the answer"
+    assert "has 256, of which 16 are kept for an answer. All of this stands in every request" in str(caught.value)
     assert ("and the newest question" in str(caught.value)) == (len(question) > 3), "where they fit without it"
 
 
@@ -709,7 +709,9 @@ async def test_what_must_stay_and_does_not_fit_is_refused(make: Make) -> None:
     kept = len("system\n\nuser\n\nassistant\n") + 6 + 40 - 1  # tokens; the question's own come on top
     fits = Message.user("?" * (100 - kept - 20))
     assert (await reply(backend, Request("fake", (*history, fits)))).evicted == 2
-    with pytest.raises(ContextTooSmall, match=r"has 70 tokens and the newest question 11; .* has room for 80"):
+    with pytest.raises(
+        ContextTooSmall, match=r"has 70 tokens and the newest question 11; .* has 100, of which 20 are kept"
+    ):
         await reply(backend, Request("fake", (*history, Message.user(fits.text + "?"))))
 
 
