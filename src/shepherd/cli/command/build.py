@@ -13,7 +13,6 @@ import contextlib
 import importlib.metadata
 import importlib.util
 import io
-import json
 import os
 import re
 import shlex
@@ -27,7 +26,6 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import unquote, urlparse
 
 import click
 
@@ -35,7 +33,7 @@ from shepherd.cli import render
 from shepherd.cli.text import bar, clean, format_age, format_size, output_line
 from shepherd.core import ConfigError, ShepherdError
 from shepherd.engine.llamacpp import build
-from shepherd.process import tree
+from shepherd.process import installed, tree
 
 AUTO = "auto"
 """The best back end of this machine."""
@@ -73,20 +71,26 @@ class Way(NamedTuple):
     checkout: Path | None = None
 
 
-def find_way(prefix: Path = Path(sys.prefix), direct_url: str | None = None) -> Way:
-    """`direct_url`: what the installer has noted of where Shepherd came from (PEP 610), by default of this one."""
-    if direct_url is None:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            direct_url = importlib.metadata.distribution("shepherd").read_text("direct_url.json")
-    origin = json.loads(direct_url or "{}")
-    if (prefix / "uv-receipt.toml").is_file():
-        return Way("uv tool", "shepherd", "'uv tool install --reinstall' and 'uv tool upgrade --reinstall'")
-    if (prefix / "pipx_metadata.json").is_file():
-        return Way("pipx", "shepherd", "'pipx reinstall'")
-    if origin.get("dir_info", {}).get("editable") and _made_by_uv(prefix):
-        root = Path(unquote(urlparse(str(origin.get("url"))).path))
-        return Way("uv in a checkout", "uv run shepherd", "a new .venv and 'uv sync --reinstall'", root)
-    return Way("pip", "shepherd", "'pip install --force-reinstall'")
+_WAYS: Mapping[installed.Way, Way] = {
+    "uv tool": Way("uv tool", "shepherd", "'uv tool install --reinstall' and 'uv tool upgrade --reinstall'"),
+    "pipx": Way("pipx", "shepherd", "'pipx reinstall'"),
+    "temporary": Way("uvx or pipx run", "shepherd", "the end of this temporary environment"),
+}
+_PIP = Way("pip", "shepherd", "'pip install --force-reinstall'")
+
+
+def find_way(found: installed.Installed, prefix: Path) -> Way:
+    """`prefix`: the environment; that of a clone may have been made by pip."""
+    if found.way == "clone" and _made_by_uv(prefix):
+        undone = "a new .venv and 'uv sync --reinstall'"
+        return Way("uv in a checkout", "uv run shepherd", undone, found.folder)
+    return _WAYS.get(found.way, _PIP)
+
+
+def this_way() -> Way:
+    """How the running program was installed."""
+    prefix = Path(sys.prefix)
+    return find_way(installed.find_way(prefix, Path(__file__).parents[2]), prefix)
 
 
 def _made_by_uv(prefix: Path) -> bool:
@@ -154,7 +158,7 @@ def choose(name: str) -> str:
 
 def run(name: str, *, yes: bool, print_only: bool, wheel: Path | None) -> int:
     """Build the library; the exit status. Raises: `ConfigError` for what is missing, before anything starts."""
-    name, way = choose(name), find_way()
+    name, way = choose(name), this_way()
     backend = build.BACKENDS[name]
     has_pip = importlib.util.find_spec("pip") is not None
     command = make_command(backend, way, os.environ, wheel, has_pip=has_pip)

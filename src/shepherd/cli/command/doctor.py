@@ -133,7 +133,7 @@ def _gpu(options: Mapping[str, Any]) -> Iterator[CheckResult]:
 
 def gpu_result(usable: Sequence[str], seen: Sequence[tuple[str, str]], folder: Path) -> CheckResult:
     """`usable`: by the library in `folder`; `seen`: the back ends whose devices this machine has, and what shows it."""
-    from shepherd.cli.command.build import find_way
+    from shepherd.cli.command.build import this_way
     from shepherd.engine.llamacpp.build import BACKENDS, built_for
 
     if usable:
@@ -146,7 +146,7 @@ def gpu_result(usable: Sequence[str], seen: Sequence[tuple[str, str]], folder: P
         why = f"the library is built for this machine's {title} ({what}), and cannot use it"
         return CheckResult("GPU", "note", why, "Look whether its driver is installed and new enough.")
     others = " or ".join(each for each, _ in seen[1:])
-    hint = f"Build one for it: {find_way().start} doctor --build {name}" + (f" (or: {others})" if others else "")
+    hint = f"Build one for it: {this_way().start} doctor --build {name}" + (f" (or: {others})" if others else "")
     return CheckResult(
         "GPU", "note", f"this machine has one ({title}, {what}), and the library is not built for it", hint
     )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from shepherd.cli.command import build as command
 from shepherd.cli.command import doctor
 from shepherd.core import ConfigError
 from shepherd.engine.llamacpp import build
+from shepherd.process import installed
 
 CHECKOUT = command.Way("uv in a checkout", "uv run shepherd", "", Path("/a checkout"))
 TOOL = command.Way("uv tool", "shepherd", "")
@@ -77,24 +76,20 @@ def test_doctor_says_when_the_library_lacks_the_gpu_that_the_machine_has(
 
 
 @pytest.mark.parametrize(
-    ("files", "origin", "title"),
+    ("way", "made_by", "title"),
     [
-        ({"uv-receipt.toml": ""}, {}, "uv tool"),
-        ({"pipx_metadata.json": ""}, {}, "pipx"),
-        ({"pyvenv.cfg": "home = /usr/bin\nuv = 0.13.9\n"}, {"editable": True}, "uv in a checkout"),
-        ({"pyvenv.cfg": "home = /usr/bin\n"}, {"editable": True}, "pip"),
-        ({"pyvenv.cfg": "home = /usr/bin\nuv = 0.13.9\n"}, {}, "pip"),
-        ({}, {}, "pip"),
+        ("clone", "home = /usr/bin\nuv = 0.13.9\n", "uv in a checkout"),
+        ("clone", "home = /usr/bin\n", "pip"),
+        ("uv tool", "uv = 0.13.9\n", "uv tool"),
+        ("pipx", "", "pipx"),
+        ("temporary", "uv = 0.13.9\n", "uvx or pipx run"),
+        ("pip", "uv = 0.13.9\n", "pip"),
     ],
 )
-def test_the_way_of_installing_is_told_by_what_the_installer_has_left(
-    files: Mapping[str, str], origin: Mapping[str, bool], title: str, tmp_path: Path
-) -> None:
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    way = command.find_way(tmp_path, json.dumps({"url": "file:///home/ada/my%20clone", "dir_info": origin}))
-    assert way.title == title
-    assert way.checkout == (Path("/home/ada/my clone") if title == "uv in a checkout" else None)
+def test_only_uv_builds_in_a_clone(way: installed.Way, made_by: str, title: str, tmp_path: Path) -> None:
+    (tmp_path / "pyvenv.cfg").write_text(made_by)
+    found = command.find_way(installed.Installed(way, Path("/my clone")), tmp_path)
+    assert (found.title, found.checkout) == (title, Path("/my clone") if title == "uv in a checkout" else None)
 
 
 @pytest.mark.parametrize(
