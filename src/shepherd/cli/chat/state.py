@@ -214,7 +214,7 @@ class Chat:
     def _open_journal(self) -> None:
         self._asked = self.questions()[-1][1] if self.questions() else None
         if self.journal is not None:
-            self.journal.open(self.session.id)
+            self.journal.open(self.session.id, self.questions()[-1][0] if self._asked else -1)
 
     def last_question(self) -> str | None:
         """The last message of the user, without what was attached to it."""
