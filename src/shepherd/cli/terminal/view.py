@@ -75,8 +75,7 @@ class TerminalView:
         self.say(error.message, style="red")
 
     def answer(self) -> MarkdownAnswer:
-        """Shows a turn, which the person has begun with a key just now."""
-        self._bell.touch()
+        """Shows a turn."""
         from shepherd.cli.terminal.live import MarkdownAnswer
 
         if self._can_unfold and self._folds is None:
@@ -84,6 +83,10 @@ class TerminalView:
 
             self._folds = Folds()
         return MarkdownAnswer(self.screen, show_thinking=self._show_thinking, folds=self._folds)
+
+    def touch(self) -> None:
+        """The person has pressed a key."""
+        self._bell.touch()
 
     def call_back(self) -> None:
         """A turn has ended: call a person who has left meanwhile."""
@@ -95,7 +98,7 @@ class TerminalView:
 
         lines = self._folds.take() if self._folds is not None else []
         rows = [row for line in lines for row in to_rows(line, self.console)]
-        self.screen.update([*rows, ""] if rows else ["Nothing is folded."])
+        self.screen.interject("\n".join([*rows, "", ""]) if rows else "Nothing is folded.")
 
     def person(self) -> TerminalPerson | None:
         """The person at the terminal, for questions; None without a person."""
