@@ -125,6 +125,7 @@ class Ahead:
         draft: Draft,
         keys: Mapping[str, Callable[[], None]],
         status: Callable[[int], str],
+        *,
         touched: Callable[[], None] = lambda: None,
     ) -> None:
         """`keys`: what other keys do, by their names, such as `escape`. `status`: the line below, of so many

@@ -113,7 +113,7 @@ class TerminalReader:
     def ahead(self, screen: Screen, stop: Callable[[], None]) -> Iterator[None]:
         """Within the block an answer comes, and what is typed waits for its end. `stop`: for Escape."""
         keys = {**self.keys, "escape": stop}
-        self._ahead = Ahead(self._session.input, screen, self.draft, keys, self.status, self._touched)
+        self._ahead = Ahead(self._session.input, screen, self.draft, keys, self.status, touched=self._touched)
         with self._ahead.listening():
             yield
 

@@ -100,7 +100,7 @@ class Desk:
         self.stopped, self.marked = asyncio.Event(), asyncio.Event()
         keys = {"escape": self.stopped.set, "c-o": self.marked.set}
         self.ahead = Ahead(
-            keyboard, self.screen, self.draft, keys, lambda width: "status", lambda: self.touches.append("key")
+            keyboard, self.screen, self.draft, keys, lambda width: "status", touched=lambda: self.touches.append("key")
         )
 
     async def types(self, text: str) -> None:
