@@ -53,9 +53,8 @@ class TerminalView:
         return self.console.width
 
     def say(self, text: str, *, style: str = "") -> None:
-        """Show a line of the program, not of the model."""
-        for line in wrapped(text, self.width):
-            self._interject([(line, style)])
+        """Show lines of the program, not of the model."""
+        self._interject([("\n".join(wrapped(text, self.width)), style)])
 
     def draw(self, line: Sequence[tuple[str, str]]) -> None:
         """Show a line of pieces, each with its style. Where it is too long, the last piece goes on below itself, or
