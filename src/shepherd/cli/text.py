@@ -85,7 +85,7 @@ def cut(text: str, width: int, mark: str = "…") -> str:
 
 def excerpt(text: str) -> str:
     """The beginning of `text` as one line of at most 60 columns."""
-    return cut(" ".join(text.split()), 60)
+    return cut(one_line(text), 60)
 
 
 _WORD = re.compile(r" *(?:[^ ']*'shepherd [^']*'[^ ]*|[^ ]+)")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shepherd.cli.terminal.answer import arguments, call_line
-from shepherd.cli.text import excerpt, format_count, whole_number
+from shepherd.cli.text import excerpt, format_count, one_line, whole_number
 from shepherd.core import InvalidRequest, Message, ShepherdError, ToolCall
 from shepherd.tools.base import ToolError
 
@@ -129,6 +129,7 @@ def _plan_lines(steps: Sequence[Step]) -> list[str]:
         if step.now.kind == "directory" and step.wanted.kind == "nothing":
             continue
         name = os.path.relpath(step.path, Path.cwd()) if Path(step.path).is_relative_to(Path.cwd()) else step.path
+        name = one_line(name)  # a model may have chosen it
         if step.problem:
             lines.append(f"! {name}: stays as it is: {step.problem}")
             continue

@@ -18,7 +18,7 @@ from shepherd.cli import render
 from shepherd.cli.terminal.answer import JsonAnswer, PlainAnswer
 from shepherd.cli.terminal.bell import Bell, Notify
 from shepherd.cli.terminal.screen import Screen
-from shepherd.cli.text import broken, wrapped
+from shepherd.cli.text import broken, clean, wrapped
 from shepherd.core import ShepherdError
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ class TerminalView:
         from rich.text import Text
 
         with self.console.capture() as captured:
-            self.console.print(Text.assemble(*line, no_wrap=True), soft_wrap=True)
+            pieces = [(clean(text), style) for text, style in line]
+            self.console.print(Text.assemble(*pieces, no_wrap=True), soft_wrap=True)
         self.screen.interject(captured.get())
 
     def fail(self, error: ShepherdError) -> None:

@@ -276,7 +276,8 @@ class FileJournal:
             with self._at(step.path) as place, contextlib.suppress(OSError):  # it holds something else
                 place.folder.remove_folder(place.name)
         for step in written:
-            with self._at(step.path, make=True) as place:
+            is_lost = not os.path.isdir(os.path.dirname(step.path))  # the names of new folders are checked
+            with self._at(step.path, make=is_lost) as place:
                 if step.wanted.kind == "symlink":
                     place.folder.make_link(place.name, step.wanted.content)
                 else:

@@ -150,6 +150,14 @@ async def test_a_word_says_what_becomes_of_the_files(project: Project, word: str
     assert played.chat.session.messages == ()
 
 
+async def test_no_name_of_a_file_steers_the_terminal_or_forges_a_line(project: Project) -> None:
+    (project.folder / "x\x1b[2J\n  a.txt is put back").write_text("one")
+    project.backend.answers[:] = [calling("delete_file", path="x\x1b[2J\n  a.txt is put back"), "Done."]
+    played = await project.play("Delete\x1b[2J it.", "/rewind 1")
+    assert "/x␛[2J a.txt is put back is put back\n" in played.out
+    assert "Back to before: Delete␛[2J it.\n" in played.out
+
+
 @pytest.mark.parametrize("argument", ["0", "3", "x", "1 nonsense", "-1", "٣", "9" * 5000])
 async def test_a_wrong_number_is_a_sentence(project: Project, argument: str) -> None:
     played = await project.play("Change a.", f"/rewind {argument}")
