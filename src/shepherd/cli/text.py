@@ -85,7 +85,7 @@ def cut(text: str, width: int, mark: str = "…") -> str:
 
 def excerpt(text: str) -> str:
     """The beginning of `text` as one line of at most 60 columns."""
-    return cut(" ".join(text.split()), 60)
+    return cut(one_line(text), 60)
 
 
 _WORD = re.compile(r" *(?:[^ ']*'shepherd [^']*'[^ ]*|[^ ]+)")
@@ -229,6 +229,11 @@ def _filled(text: str, width: int) -> str:
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def whole_number(text: str) -> int | None:
+    """The number that a person has typed, of at most 18 digits; None = it is none."""
+    return int(text) if text.isdecimal() and len(text) <= 18 else None
 
 
 def bar(done: float, total: float, width: int = 16) -> str:

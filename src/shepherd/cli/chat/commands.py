@@ -25,7 +25,7 @@ from shepherd.cli.chat import (
 from shepherd.cli.chat.state import Chat, Command
 from shepherd.cli.loading import progress_shown
 from shepherd.cli.terminal.answer import eviction_line
-from shepherd.cli.text import excerpt, spending_text
+from shepherd.cli.text import excerpt, spending_text, whole_number
 from shepherd.core import InvalidRequest
 from shepherd.tools.permission import MODES
 
@@ -228,9 +228,10 @@ async def _context(chat: Chat, argument: str) -> None:
 
 
 async def _evict(chat: Chat, argument: str) -> None:
-    if argument and not (argument.isdecimal() and int(argument) > 0):
+    n_turns = whole_number(argument or "1")
+    if not n_turns:
         raise InvalidRequest(f"{argument!r} is not a number of turns; write /evict or /evict 3", field="turns")
-    evicted = await chat.session.evict(int(argument or 1))
+    evicted = await chat.session.evict(n_turns)
     if evicted.tokens or evicted.messages:
         chat.note(eviction_line(evicted))
         if chat.turns:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from shepherd.cli.text import whole_number
 from shepherd.core import InvalidRequest
 
 if TYPE_CHECKING:
@@ -49,9 +50,9 @@ async def profile(chat: Chat, argument: str) -> None:
             chat.note("A question mark is a proposal: /profile keep N keeps it, /profile drop N drops it.")
         elif not kept:
             chat.note("The profile is empty.")
-    elif verb in {"keep", "drop"} and number.strip().isdecimal():
+    elif verb in {"keep", "drop"} and (fact_id := whole_number(number.strip())) is not None:
         settle = store.confirm if verb == "keep" else store.reject
-        await asyncio.to_thread(settle, int(number))
+        await asyncio.to_thread(settle, fact_id)
         chat.note("Kept: it is in the system prompt from now on." if verb == "keep" else "Dropped.")
     else:
         raise InvalidRequest("write /profile, /profile keep N or /profile drop N", field="profile")

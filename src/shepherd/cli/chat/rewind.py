@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shepherd.cli.terminal.answer import arguments, call_line
-from shepherd.cli.text import excerpt, format_count
+from shepherd.cli.text import excerpt, format_count, one_line, whole_number
 from shepherd.core import InvalidRequest, Message, ShepherdError, ToolCall
 from shepherd.tools.base import ToolError
 
@@ -53,13 +53,13 @@ async def rewind(chat: Chat, argument: str) -> None:
             return
         chosen = int(name)
     else:
-        if not (number.isdecimal() and 1 <= int(number) <= len(questions)) or word not in {"", ALL, CONVERSATION}:
+        chosen = (whole_number(number) or 0) - 1
+        if not 0 <= chosen < len(questions) or word not in {"", ALL, CONVERSATION}:
             raise InvalidRequest(
                 f"write /rewind N with a number from 1 to {len(questions)}, and 'files' or 'conversation' behind it "
                 f"if you like; /rewind alone shows the questions",
                 field="number",
             )
-        chosen = int(number) - 1
     await _go_back(chat, questions[chosen][0], chosen + 1, word)
 
 
@@ -106,7 +106,7 @@ async def _go_back(chat: Chat, at: int, number: int, word: str) -> None:
         return
     if journal is not None and steps:
         try:
-            done = journal.put_back(at)  # here, so that Ctrl-C comes before it or behind the cut
+            done = journal.put_back(at, steps)  # here, so that Ctrl-C comes before it or behind the cut
         except ToolError as error:
             raise ToolError(
                 f"not all files could be put back: {error.message}. The conversation stays; try again, or write "
@@ -129,6 +129,7 @@ def _plan_lines(steps: Sequence[Step]) -> list[str]:
         if step.now.kind == "directory" and step.wanted.kind == "nothing":
             continue
         name = os.path.relpath(step.path, Path.cwd()) if Path(step.path).is_relative_to(Path.cwd()) else step.path
+        name = one_line(name)  # a model may have chosen it
         if step.problem:
             lines.append(f"! {name}: stays as it is: {step.problem}")
             continue

@@ -221,7 +221,7 @@ async def _converse(config: Config, resume: str | None, mode: Mode) -> int:
         if isinstance(view, TerminalView):
             from shepherd.cli.terminal.editor import TerminalReader
 
-            reader = TerminalReader(view.unfold)
+            reader = TerminalReader(view.unfold, view.touch)
         else:
             from shepherd.cli.terminal.reader import PipeReader
 

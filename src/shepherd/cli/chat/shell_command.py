@@ -45,7 +45,8 @@ async def run(chat: Chat, line: str) -> None:
     _check(chat, command)
     arguments = ["/bin/sh", "-c", _MERGED, os.environ.get("SHELL") or "/bin/sh", shell.shell_line(command)[-1]]
     most = min(MOST_BYTES, chat.session.n_ctx // 2) or MOST_BYTES
-    stop, shown = threading.Event(), Shown(most, chat.say)
+    stop = threading.Event()
+    shown = Shown(most, lambda text: None if stop.is_set() else chat.say(text))  # much may be on its way
 
     def work() -> shell.FinishedCommand:
         return shell.run(
@@ -95,7 +96,7 @@ def _check(chat: Chat, command: str) -> None:
 
 
 class Shown(shell.HeadAndTail):
-    """The output of a command, which is shown line by line. From one thread at a time."""
+    """The output of a command, whose lines are shown as they come, many at once. From one thread at a time."""
 
     def __init__(self, max_bytes: int, show: Callable[[str], None]) -> None:
         super().__init__(max_bytes)
@@ -105,8 +106,8 @@ class Shown(shell.HeadAndTail):
     def take(self, chunk: bytes) -> None:
         super().take(chunk)
         *lines, self._open = (self._open + chunk).split(b"\n")
-        for line in lines:
-            self._show(shell.readable(line))
+        if lines:
+            self._show("\n".join(map(shell.readable, lines)))
         if len(self._open) > LONGEST_LINE:
             self.end()
 

@@ -141,7 +141,7 @@ class Chat:
         except ShepherdError as error:
             self.has_failed = True
             self.view.fail(error)
-            self.view.call_back()
+            self._call_back()
             return False
         finally:
             turn.end()
@@ -156,10 +156,15 @@ class Chat:
             active = self.app.conversations.active
             away = f"{PART}{active.cache}, {render.WAYS[True]}" if active.is_away else ""
             self.note_pieces(f"{line}{away}".split(PART), PART)
-        self.view.call_back()
+        self._call_back()
         if self.instructions is not None and (line := await asyncio.to_thread(self.instructions.find_change)):
             self.note(line)
         return True
+
+    def _call_back(self) -> None:
+        """Call the person, unless a line that waits goes on without one."""
+        if self.editor is None or not self.editor.draft.waiting:
+            self.view.call_back()
 
     def _begin_turn(self) -> None:
         """Tell the journal which question the following changes of files belong to."""
@@ -214,7 +219,7 @@ class Chat:
     def _open_journal(self) -> None:
         self._asked = self.questions()[-1][1] if self.questions() else None
         if self.journal is not None:
-            self.journal.open(self.session.id)
+            self.journal.open(self.session.id, self.questions()[-1][0] if self._asked else -1)
 
     def last_question(self) -> str | None:
         """The last message of the user, without what was attached to it."""

@@ -125,14 +125,17 @@ class Ahead:
         draft: Draft,
         keys: Mapping[str, Callable[[], None]],
         status: Callable[[int], str],
+        *,
+        touched: Callable[[], None] = lambda: None,
     ) -> None:
         """`keys`: what other keys do, by their names, such as `escape`. `status`: the line below, of so many
-        columns."""
+        columns. `touched`: hears that a key was pressed."""
         self.screen = screen
         self._source = source
         self._draft = draft
         self._keys = keys
         self._status = status
+        self._touched = touched
         self._escape: asyncio.TimerHandle | None = None
         self._open: ExitStack | None = None
 
@@ -184,6 +187,8 @@ class Ahead:
 
         pressed = [(str(getattr(press.key, "value", press.key)), press.data)
                    for press in (*get_typeahead(self._source), *presses)]  # fmt: skip
+        if pressed:
+            self._touched()
         while pressed:
             key, typed = pressed.pop(0)
             if key == "escape" and pressed:  # Alt and another key
@@ -200,7 +205,6 @@ class Ahead:
         rows = self._draft.rows(width)
         if height >= LEAST_HEIGHT:
             rows.append(("dim", self._status(width)))
-        else:
-            rows = rows[-2:]
+        rows = rows[-max(1, height // 3) :]  # the answer has the rest; more than the terminal cannot be redrawn
         texts = [call_view.row(text, style) if text else Text() for style, text in rows]
         return [line for text in texts for line in markdown.to_rows(text, self.screen.console)]

@@ -72,7 +72,8 @@ def rows(choices: Sequence[tuple[str, str]], marked: int | None, *, width: int, 
     room -= has_more  # for the number of the others
     part = shown(len(choices), marked, room)
     widest = max((n_columns(choices[at][0]) for at in part), default=0)
-    left = min(widest, max(width // 2, width - len(MARK) - 40), width - len(MARK))
+    most = max(width // 2, width - len(MARK) - 40) if any(choices[at][1] for at in part) else width
+    left = min(widest, most, width - len(MARK))
     lines: list[Line] = []
     for at in part:
         name, note = choices[at]

@@ -51,8 +51,9 @@ class TerminalReader:
     is_person = True
     has_editor = True
 
-    def __init__(self, unfold: Callable[[], None] = lambda: None) -> None:
-        """`unfold`: what Ctrl-O does."""
+    def __init__(self, unfold: Callable[[], None] = lambda: None, touched: Callable[[], None] = lambda: None) -> None:
+        """`unfold`: what Ctrl-O does. `touched`: hears of a key during an answer, and of a line that was sent."""
+        self._touched = touched
         self.status: Callable[[int], str] = lambda width: ""
         """The status line of at most so many columns."""
         self.keys: dict[str, Callable[[], None]] = {}
@@ -105,13 +106,14 @@ class TerminalReader:
         except EOFError:
             return None
         self._placeholder = ""
+        self._touched()
         return text
 
     @contextmanager
     def ahead(self, screen: Screen, stop: Callable[[], None]) -> Iterator[None]:
         """Within the block an answer comes, and what is typed waits for its end. `stop`: for Escape."""
         keys = {**self.keys, "escape": stop}
-        self._ahead = Ahead(self._session.input, screen, self.draft, keys, self.status)
+        self._ahead = Ahead(self._session.input, screen, self.draft, keys, self.status, touched=self._touched)
         with self._ahead.listening():
             yield
 

@@ -18,7 +18,7 @@ from shepherd.cli import render
 from shepherd.cli.terminal.answer import JsonAnswer, PlainAnswer
 from shepherd.cli.terminal.bell import Bell, Notify
 from shepherd.cli.terminal.screen import Screen
-from shepherd.cli.text import broken, wrapped
+from shepherd.cli.text import broken, clean, wrapped
 from shepherd.core import ShepherdError
 
 if TYPE_CHECKING:
@@ -53,9 +53,8 @@ class TerminalView:
         return self.console.width
 
     def say(self, text: str, *, style: str = "") -> None:
-        """Show a line of the program, not of the model."""
-        for line in wrapped(text, self.width):
-            self._interject([(line, style)])
+        """Show lines of the program, not of the model."""
+        self._interject([("\n".join(wrapped(text, self.width)), style)])
 
     def draw(self, line: Sequence[tuple[str, str]]) -> None:
         """Show a line of pieces, each with its style. Where it is too long, the last piece goes on below itself, or
@@ -67,7 +66,8 @@ class TerminalView:
         from rich.text import Text
 
         with self.console.capture() as captured:
-            self.console.print(Text.assemble(*line, no_wrap=True), soft_wrap=True)
+            pieces = [(clean(text), style) for text, style in line]
+            self.console.print(Text.assemble(*pieces, no_wrap=True), soft_wrap=True)
         self.screen.interject(captured.get())
 
     def fail(self, error: ShepherdError) -> None:
@@ -75,8 +75,7 @@ class TerminalView:
         self.say(error.message, style="red")
 
     def answer(self) -> MarkdownAnswer:
-        """Shows a turn, which the person has begun with a key just now."""
-        self._bell.touch()
+        """Shows a turn."""
         from shepherd.cli.terminal.live import MarkdownAnswer
 
         if self._can_unfold and self._folds is None:
@@ -84,6 +83,10 @@ class TerminalView:
 
             self._folds = Folds()
         return MarkdownAnswer(self.screen, show_thinking=self._show_thinking, folds=self._folds)
+
+    def touch(self) -> None:
+        """The person has pressed a key."""
+        self._bell.touch()
 
     def call_back(self) -> None:
         """A turn has ended: call a person who has left meanwhile."""
@@ -95,7 +98,7 @@ class TerminalView:
 
         lines = self._folds.take() if self._folds is not None else []
         rows = [row for line in lines for row in to_rows(line, self.console)]
-        self.screen.update([*rows, ""] if rows else ["Nothing is folded."])
+        self.screen.interject("\n".join([*rows, "", ""]) if rows else "Nothing is folded.")
 
     def person(self) -> TerminalPerson | None:
         """The person at the terminal, for questions; None without a person."""

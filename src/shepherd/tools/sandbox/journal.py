@@ -105,20 +105,22 @@ class FileJournal:
 
     # -- the conversation ---------------------------------------------------------------------------------------------
 
-    def open(self, conversation: str) -> None:
-        """Continue with the changes of this conversation, which may have none."""
+    def open(self, conversation: str, turn: int = -1) -> None:
+        """Continue with the changes of this conversation, which may have none, in the turn of message `turn`."""
         if self._base is None:
             self._temporary = self._temporary or tempfile.TemporaryDirectory(prefix="shepherd-")
         base = self._base or Path(self._temporary.name if self._temporary else "")
         self._folder = base / hashlib.sha256(conversation.encode("utf-8", "replace")).hexdigest()[:32]
         self._changes, self._notices, self._turn, self._n_bytes = [], [], -1, 0
         try:
-            self._replay(read_within(self._folder / NAME))
+            self._replay(self._read_list())
             self._n_bytes = sum(each.stat().st_size for each in self._folder.iterdir() if each.name != NAME)
         except FileNotFoundError:
             pass
         except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             logger.warning("the list of files that tools have changed is damaged; /rewind does not know all: %s", error)
+        if self._turn < turn:
+            self.begin(turn)
 
     def close(self) -> None:
         """Remove what is kept for this program only."""
@@ -126,11 +128,18 @@ class FileJournal:
             self._temporary.cleanup()
             self._temporary = None
 
-    def _replay(self, content: bytes) -> None:
-        for line in content.decode("utf-8", "surrogateescape").splitlines(keepends=True):
-            if not line.endswith("\n"):  # the program died within it, and the change did not happen
-                return
-            row: dict[str, Any] = json.loads(line)
+    def _read_list(self) -> bytes:
+        """Its whole lines. Within one behind them a program has died, before the change: it is removed, so that the
+        next line is whole. Raises: `OSError`."""
+        content = read_within(self._folder / NAME, MOST_BYTES)
+        whole = content[: content.rfind(b"\n") + 1]
+        if whole != content:
+            os.truncate(self._folder / NAME, len(whole))
+        return whole
+
+    def _replay(self, lines: bytes) -> None:
+        for line in lines.split(b"\n")[:-1]:  # names have other line ends in them
+            row: dict[str, Any] = json.loads(line.decode("utf-8", "surrogateescape"))
             if "path" not in row:
                 self._relabel(int(row["turn"]))
                 continue
@@ -249,10 +258,14 @@ class FileJournal:
             problem = f"a {wanted.kind} cannot be made again"
         return Step(path, wanted, now, not (is_whole and _is_one_of(now, last)), problem)
 
-    def put_back(self, turn: int) -> list[Step]:
+    def put_back(self, turn: int, agreed: Sequence[Step] | None = None) -> list[Step]:
         """Carry out the steps of `plan` that have no problem, and forget the changes since this turn; the steps that
-        were carried out. Raises: `ToolError` at the first that fails; the others stay, and it may be tried again."""
-        steps = [step for step in self.plan(turn) if not step.problem]
+        were carried out. `agreed`: the plan that a person has seen; None = any. Raises: `ToolError` where the plan is
+        another one now, and at the first step that fails; the others stay, and it may be tried again."""
+        planned = self.plan(turn)
+        if agreed is not None and planned != [*agreed]:
+            raise ToolError("another program has changed these files meanwhile")
+        steps = [step for step in planned if not step.problem]
         removed = [step for step in steps if step.wanted.kind == "nothing" and step.now.kind != "directory"]
         folders = [step for step in steps if step.now.kind == "directory"]
         written = [step for step in steps if step.wanted.kind != "nothing"]
@@ -263,7 +276,8 @@ class FileJournal:
             with self._at(step.path) as place, contextlib.suppress(OSError):  # it holds something else
                 place.folder.remove_folder(place.name)
         for step in written:
-            with self._at(step.path, make=True) as place:
+            is_lost = not os.path.isdir(os.path.dirname(step.path))  # the names of new folders are checked
+            with self._at(step.path, make=is_lost) as place:
                 if step.wanted.kind == "symlink":
                     place.folder.make_link(place.name, step.wanted.content)
                 else:

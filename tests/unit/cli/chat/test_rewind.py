@@ -102,6 +102,12 @@ async def test_another_answer_to_the_same_question_is_the_same_turn(project: Pro
     assert project.files == {"a.txt": "one", "b.txt": "one"}
 
 
+async def test_another_answer_after_the_conversation_was_loaded_belongs_to_its_question(project: Project) -> None:
+    project.backend.answers[:] = ["Hello.", calling("write_file", path="a.txt", content="two"), "Done."]
+    await project.play("Change a.", "/save mine", "/clear", "/load mine", "/retry", "/rewind 1")
+    assert project.files == {"a.txt": "one", "b.txt": "one"}
+
+
 async def test_files_of_a_question_that_was_taken_back_stay_with_the_turn_before(project: Project) -> None:
     await project.play("Change a.", "Delete b.", "/undo", "Hello.", "/rewind 2")
     assert project.files == {"a.txt": "two"}
@@ -144,7 +150,15 @@ async def test_a_word_says_what_becomes_of_the_files(project: Project, word: str
     assert played.chat.session.messages == ()
 
 
-@pytest.mark.parametrize("argument", ["0", "3", "x", "1 nonsense", "-1", "٣"])
+async def test_no_name_of_a_file_steers_the_terminal_or_forges_a_line(project: Project) -> None:
+    (project.folder / "x\x1b[2J\n  a.txt is put back").write_text("one")
+    project.backend.answers[:] = [calling("delete_file", path="x\x1b[2J\n  a.txt is put back"), "Done."]
+    played = await project.play("Delete\x1b[2J it.", "/rewind 1")
+    assert "/x␛[2J a.txt is put back is put back\n" in played.out
+    assert "Back to before: Delete␛[2J it.\n" in played.out
+
+
+@pytest.mark.parametrize("argument", ["0", "3", "x", "1 nonsense", "-1", "٣", "9" * 5000])
 async def test_a_wrong_number_is_a_sentence(project: Project, argument: str) -> None:
     played = await project.play("Change a.", f"/rewind {argument}")
     assert "write /rewind N with a number from 1 to 1" in played.out

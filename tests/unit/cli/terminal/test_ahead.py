@@ -90,15 +90,18 @@ class PastingTerminal(Terminal):
 
 
 class Desk:
-    def __init__(self, keyboard: PipeInput) -> None:
+    def __init__(self, keyboard: PipeInput, height: int = 12) -> None:
         self.keyboard = keyboard
-        self.terminal = PastingTerminal(40, 12)
-        console = Console(file=self.terminal, force_terminal=True, width=40, height=12)  # type: ignore[arg-type]  # as a file
+        self.terminal = PastingTerminal(40, height)
+        console = Console(file=self.terminal, force_terminal=True, width=40, height=height)  # type: ignore[arg-type]  # as a file
         self.screen = Screen(console)
         self.draft = Draft()
+        self.touches: list[str] = []
         self.stopped, self.marked = asyncio.Event(), asyncio.Event()
         keys = {"escape": self.stopped.set, "c-o": self.marked.set}
-        self.ahead = Ahead(keyboard, self.screen, self.draft, keys, lambda width: "status")
+        self.ahead = Ahead(
+            keyboard, self.screen, self.draft, keys, lambda width: "status", touched=lambda: self.touches.append("key")
+        )
 
     async def types(self, text: str) -> None:
         """Until the keys have been read."""
@@ -109,9 +112,9 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk() -> AsyncIterator[Desk]:
+async def desk(height: int = 12) -> AsyncIterator[Desk]:
     with create_pipe_input() as keyboard, create_app_session(input=keyboard, output=DummyOutput()):
-        yield Desk(keyboard)
+        yield Desk(keyboard, height)
 
 
 async def test_the_foot_shows_what_waits_below_the_answer_and_goes_with_it() -> None:
@@ -144,3 +147,23 @@ async def test_escape_stops_and_alt_with_a_key_does_not() -> None:
             async with asyncio.timeout(30):
                 await it.stopped.wait()
         assert it.draft.text == "a\nb"
+
+
+async def test_whoever_types_during_an_answer_is_there() -> None:
+    async with desk() as it:
+        with it.ahead.listening():
+            assert it.touches == []
+            await it.types("x")
+            assert it.touches
+
+
+@pytest.mark.parametrize("height", [3, 5, 8, 12])
+async def test_in_a_low_terminal_the_foot_leaves_room_for_the_answer_and_stays_one(height: int) -> None:
+    async with desk(height) as it:
+        with it.ahead.listening():
+            await it.types("".join(f"line {n}\r" for n in range(9)) + "open")
+            for n in range(30):
+                it.screen.update([f"finished {n}"], ["alive"])
+            assert it.terminal.lines[:30] == [f"finished {n}" for n in range(30)]
+            assert "alive" in it.terminal.lines[-height + 1 :]
+        assert it.terminal.lines == [*(f"finished {n}" for n in range(30)), "alive"]

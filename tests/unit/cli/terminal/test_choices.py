@@ -64,3 +64,8 @@ def test_a_list_that_is_too_long_says_how_many_there_are() -> None:
         "› /04  note 4",
         "  5/26, the arrow keys show the others",
     ]
+
+
+def test_names_without_notes_have_the_whole_width() -> None:
+    ((_, name),) = choices.rows([("n" * 60, "")], 0, width=50, room=3)[0]
+    assert name == f"{choices.MARK}{'n' * 47}…"

@@ -208,6 +208,18 @@ async def test_what_others_have_changed_between_two_changes_of_ours_is_marked(wo
     assert [step.is_foreign for step in work.journal.plan(0)] == [True]
 
 
+async def test_what_others_change_after_the_plan_was_shown_is_not_lost(work: Work) -> None:
+    (work.top / "a").write_text("before")
+    work.journal.begin(0)
+    await work.write("a", "ours")
+    shown = work.journal.plan(0)
+    (work.top / "a").write_text("theirs")
+    with pytest.raises(ToolError, match="another program has changed these files meanwhile"):
+        work.journal.put_back(0, shown)
+    assert (work.top / "a").read_text() == "theirs"
+    assert len(work.journal.put_back(0, work.journal.plan(0))) == 1
+
+
 async def test_a_folder_of_ours_that_holds_files_of_others_stays(work: Work) -> None:
     work.journal.begin(0)
     await work.write("d/e/a", "ours")
@@ -309,6 +321,26 @@ async def test_a_line_that_was_cut_off_is_no_change(work: Work) -> None:
     file.write_bytes(whole)
     work.again()
     assert len(work.journal.plan(0)) == 1
+
+
+async def test_what_follows_a_line_that_was_cut_off_is_kept(work: Work) -> None:
+    work.journal.begin(0)
+    await work.write("a", "1")
+    (file,) = work.base.rglob(journals.NAME)  # type: ignore[union-attr]
+    file.write_bytes(file.read_bytes() + b'{"path": "/')
+    work.again()
+    await work.write("b", "1")
+    work.again()
+    assert [Path(step.path).name for step in work.journal.plan(0)] == ["a", "b"]
+
+
+@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\x85"])
+async def test_a_name_with_a_rare_line_end_is_one_line_of_the_list(work: Work, end: str) -> None:
+    work.journal.begin(0)
+    await work.write(f"a{end}b", "1")
+    await work.write("c", "1")
+    work.again()
+    assert [Path(step.path).name for step in work.journal.plan(0)] == [f"a{end}b", "c"]
 
 
 @pytest.mark.parametrize(
