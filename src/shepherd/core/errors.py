@@ -80,13 +80,14 @@ class ContextTooSmall(Unsupported):
         kept for an answer; `window`: those that clients are told, where these are more."""
         both = f" and the newest question {n_question:,}" if n_question else ""
         at_a_time = f" at a time, in a window of {window:,}" if window else ""
-        size = usual_size(3 * (n_head + n_question) // 2)
+        n_tokens = n_head + n_question
+        size = usual_size(n_tokens + max(n_tokens // 2, reserve))
         super().__init__(
             f"{head} alone {'has' if head == 'the system prompt' else 'have'} {n_head:,} tokens{both}; the context "
             f"has {limit:,}{at_a_time}, of which {reserve:,} are kept for an answer. All of this stands in every "
             f"request, so a shorter conversation does not help: start with --context-size {size}"
         )
-        self.n_prompt = n_head + n_question
+        self.n_prompt = n_tokens
 
 
 def usual_size(n_tokens: int) -> str:

@@ -63,10 +63,11 @@ def lacks_node(package: Package) -> str:
     if (node := shutil.which("node")) is None:
         return f"needs Node.js {needed} or newer, and there is no program 'node' on this machine"
     try:
-        said = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=ASK_S, check=False).stdout
+        done = subprocess.run([node, "--version"], capture_output=True, timeout=ASK_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    here = re.match(r"v(\d+)\.(\d+)", said)
+    said = done.stdout.decode("ascii", "replace")
+    here = re.match(r"v(\d{1,4})\.(\d{1,4})", said)
     if here is None or (int(here[1]), int(here[2])) >= package.node:
         return ""
     return f"needs Node.js {needed} or newer, and 'node' is {said.strip()} here; it may not start: install a newer one"

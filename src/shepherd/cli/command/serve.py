@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 PROTOCOLS = {"openai": "OpenAI", "anthropic": "Anthropic", "ollama": "Ollama", "llama": "llama.cpp"}
 """By the beginning of an endpoint's name."""
-"""Of the lines that list endpoints."""
 DEBUG_FOLDER = "logs"
 """In the working folder; `server.debug_dir` overrides it."""
 

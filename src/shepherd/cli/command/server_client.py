@@ -5,6 +5,7 @@ Not here: the requests (`top.py`, `launch.py`, `replay.py`).
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +19,17 @@ import httpx2
 from shepherd.cli.command.replies import error_message
 from shepherd.cli.command.serve import url
 from shepherd.cli.text import clean
-from shepherd.core import BackendError, BadReply, EngineDown, NotAllowed, Refused, ShepherdError, TimedOut, Unreachable
+from shepherd.core import (
+    BackendError,
+    BadReply,
+    ConfigError,
+    EngineDown,
+    NotAllowed,
+    Refused,
+    ShepherdError,
+    TimedOut,
+    Unreachable,
+)
 from shepherd.models.pull.network import distrust, limit
 from shepherd.server.http.caller import is_loopback
 from shepherd.server.http.tls import trusting
@@ -86,8 +97,17 @@ def connect(address: Address, timeout_s: float = 10.0) -> httpx2.Client:
 
 def system_trust(url: str) -> ssl.SSLContext | bool:
     """For a client's `verify`: the certificates of the system, or of SSL_CERT_FILE, which a client without the proxies
-    of the environment would not read."""
-    return httpx2.create_ssl_context() if url.startswith("https:") else True
+    of the environment would not read. Raises: `ConfigError` when these cannot be read."""
+    if not url.startswith("https:"):
+        return True
+    try:
+        return httpx2.create_ssl_context()
+    except OSError as error:  # of ssl, too
+        name = "SSL_CERT_FILE" if os.environ.get("SSL_CERT_FILE") else "SSL_CERT_DIR"
+        raise ConfigError(
+            f"{name} names {clean(os.environ.get(name, ''))!r}, from which no certificate can be read: correct it, or "
+            "unset it for those of the system"
+        ) from error
 
 
 def transport_error(error: httpx2.TransportError, url: str, timeout_s: float) -> ShepherdError:

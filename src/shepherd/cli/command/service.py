@@ -148,9 +148,8 @@ def install(options: Mapping[str, Any], *, arguments: Sequence[str], force: bool
         str(_log()),
         {name: os.environ[name] for name in KEPT if os.environ.get(name)},
     )
+    _refuse_what_no_file_holds(service)
     text, file = manager.text(service), _file(manager)
-    if bad := [word for word in (*service.command, service.folder, *service.environment.values()) if _CONTROL(word)]:
-        raise ConfigError(f"{clean(bad[0])!r} has a line break or another control character, which no unit can hold")
     if printing:
         render.write(text)
         return
@@ -406,6 +405,18 @@ def _refuse_what_cannot_last(config: Config, options: Mapping[str, Any], words: 
         )
 
 
+def _refuse_what_no_file_holds(service: Service) -> None:
+    """Raises: `ConfigError`."""
+    for word in (*service.command, service.folder, *service.environment.values()):
+        if _UNFIT(word):
+            raise ConfigError(
+                f"{clean(word)!a} has a line break, another control character or a byte that is not UTF-8, which the "
+                "file of a service cannot hold; rename it"
+            )
+    if service.folder.endswith(("\\", " ")):  # systemd would go on in the next line, or leave the space out
+        raise ConfigError(f"the name of the folder {service.folder!r} ends in a backslash or a space; rename it")
+
+
 def _address(config: Config) -> server_client.Address:
     """Raises: `UsageError` for a port of 0."""
     return server_client.find_address(config, None, (), is_running=True)
@@ -482,4 +493,4 @@ def _last(told: str) -> str:
     return clean(next((line.strip() for line in reversed(told.splitlines()) if line.strip()), ""))[:300]
 
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]").search
+_UNFIT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]").search

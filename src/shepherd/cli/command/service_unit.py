@@ -36,7 +36,9 @@ class Service:
 
 
 def systemd_unit(service: Service) -> str:
-    command = " ".join(_quoted(word).replace("$", "$$") for word in service.command)
+    program, *words = map(_quoted, service.command)
+    # Of the program itself, systemd leaves a $ as it is.
+    command = " ".join([program, *(word.replace("$", "$$") for word in words)])
     variables = "".join(f"Environment={_quoted(f'{name}={text}')}\n" for name, text in service.environment.items())
     return f"""\
 # {MARK}. To change it: 'shepherd service install' again, or 'systemctl --user edit shepherd'.
@@ -94,7 +96,8 @@ def launchd_agent(service: Service) -> str:
 def command_of_unit(text: str) -> tuple[str, list[str]]:
     """The folder and the command of a unit as `systemd_unit` writes it. Raises: `ValueError`."""
     found = dict(re.findall(r"^(WorkingDirectory|ExecStart)=(.*)$", text, re.MULTILINE))
-    words = [word.replace("%%", "%").replace("$$", "$") for word in shlex.split(found.get("ExecStart", ""))]
+    program, *words = [word.replace("%%", "%") for word in shlex.split(found.get("ExecStart", ""))] or [""]
+    words = [program, *(word.replace("$$", "$") for word in words)]
     return _checked(found.get("WorkingDirectory", "").replace("%%", "%"), words)
 
 

@@ -131,7 +131,7 @@ def _look_at_repository(installed: Installed, url: str, commit: str, revision: s
     if _HASH.fullmatch(revision):
         told = f"This is the commit {commit[:9]} of {shown}, which was asked for by its number."
         return News(installed.way, commit, commit, False, "", told)
-    newest = _remote_head(Path.cwd(), url, revision)
+    newest = _remote_head(Path(sys.prefix), url, revision)
     if newest == commit:
         return News(installed.way, commit, newest, False, "", f"This is the newest commit of {shown} ({commit[:9]}).")
     told = f"{shown} has a newer commit ({newest[:9]}, this is {commit[:9]}). To get it:"
@@ -225,11 +225,12 @@ def _without_password(url: str) -> str:
 
 
 def _run(command: Sequence[str], what: str) -> subprocess.CompletedProcess[str]:
-    """Raises: `TimedOut`, `EngineError` where the program is missing."""
+    """What a program says. It runs in the folder of this Python: in the working folder, its `pip.py`, the index of its
+    `uv.toml` and its `.git/config` would count. Raises: `TimedOut`, `EngineError` where the program is missing."""
     try:
         return subprocess.run(
             command, capture_output=True, text=True, errors="replace", check=False, timeout=ANSWER_S,
-            stdin=subprocess.DEVNULL, env={**os.environ, **_QUIET},
+            stdin=subprocess.DEVNULL, env={**os.environ, **_QUIET}, cwd=sys.prefix,
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         told = f"{what} has not answered for {ANSWER_S:g} s; check the network and try again"

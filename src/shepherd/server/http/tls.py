@@ -78,7 +78,7 @@ def trusting(cert: str) -> ssl.SSLContext:
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
         context.load_verify_locations(cadata=first[max(0, first.find(_BEGIN)) :])
-    except (ssl.SSLError, ValueError) as error:
+    except (ssl.SSLError, TypeError, ValueError) as error:  # TypeError: it is not ASCII
         raise ConfigError(
             f"{cert} holds no certificate that can be read (PEM: a block that begins with {_BEGIN}, then those of its "
             "signers)",
@@ -141,6 +141,8 @@ def _shake_hands(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[str, f
                 continue
             except ssl.SSLCertVerificationError as error:
                 return error.verify_message, None
+            except ssl.SSLError as error:
+                return (error.reason or str(error)).lower().replace("_", " "), None
         if not sides:
             break
     ends = (ours.getpeercert() or {}).get("notAfter")

@@ -147,7 +147,8 @@ def test_a_file_of_others_is_neither_replaced_nor_removed_without_a_word(machine
         (["--api-key=s"], {}, "server.api_keys: other users can read the command of a service"),
         ([], {"SHEPHERD_API_KEY": "s"}, "the service does not get SHEPHERD_API_KEY; write the key"),
         ([], {"SUDO_USER": "ann"}, "run this without sudo"),
-        (["--system", "two\nlines"], {}, "has a line break or another control character"),
+        (["--system", "two\nlines"], {}, "has a line break, another control character"),
+        (["--system", os.fsdecode(b"\xff")], {}, "or a byte that is not UTF-8"),
         (["--tls-cert", "server.pem"], {}, "needs server.tls_key as well"),
     ],
 )
@@ -160,6 +161,14 @@ def test_what_cannot_be_a_service_is_a_sentence_and_changes_nothing(
     assert said in told
     assert not here.file.exists()
     assert here.asked == []
+
+
+def test_a_folder_that_a_unit_would_read_as_another_one_is_refused(machine: Callable[[str], Machine]) -> None:
+    here = machine("linux")
+    here.folder = here.folder.rename(here.home / "my work\\")
+    status, told = here.run("install")
+    assert (status, "ends in a backslash or a space; rename it" in told) == (1, True)
+    assert not here.file.exists()
 
 
 def test_a_server_that_cannot_start_is_told_with_the_place_of_its_log(machine: Callable[[str], Machine]) -> None:
@@ -191,7 +200,11 @@ def test_systemd_finds_nothing_to_say_about_the_unit(tmp_path: Path) -> None:
     program = shutil.which("true") or ""
     folder = tmp_path / "50% of it"
     folder.mkdir()
-    service = Service([program, "serve", "--system", 'say "$HOME" \\ 100%'], str(folder), 65, "", {"PATH": "/a b:/c"})
+    other = folder / "a $HOME of programs"  # of the program itself, systemd takes a $ as it is
+    other.symlink_to(program)
+    service = Service(
+        [str(other), "serve", "--system", 'say "$HOME" \\ 100%'], str(folder), 65, "", {"PATH": "/a b:/c"}
+    )
 
     def verify(text: str) -> str:
         unit = tmp_path / "shepherd.service"

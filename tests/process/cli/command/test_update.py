@@ -145,13 +145,13 @@ def index(folder: Path, version: str) -> str:
     return (folder / "simple").as_uri() + "/"
 
 
-def asked(env: Mapping[str, str]) -> str:
+def asked(env: Mapping[str, str], folder: Path | None = None) -> str:
     """What this environment's tools answer, in a process of its own: what they read of the environment is theirs."""
     code = "import sys; from shepherd.cli.command.update import find_release; print(find_release(sys.executable))"
     kept = {name: text for name, text in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env={**kept, **env}, timeout=2 * PATIENCE_S,
-        check=False,
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, env={**kept, **env}, timeout=2 * PATIENCE_S,
+        check=False, cwd=folder,
     )  # fmt: skip
     return done.stdout.strip() or done.stderr.strip().splitlines()[-1]
 
@@ -167,6 +167,29 @@ def test_the_newest_version_is_that_of_the_configured_index(tmp_path: Path) -> N
     assert asked(own) == "99.10.0"
     (tmp_path / "simple" / "shepherd" / "index.html").write_text("<!DOCTYPE html><html><body></body></html>")
     assert "the package index tells no version of shepherd" in asked({**own, "XDG_CACHE_HOME": str(tmp_path / "other")})
+
+
+@pytest.mark.skipif(not (shutil.which("uv") or HAS_PIP), reason="neither uv nor pip")
+def test_files_of_the_working_folder_neither_run_nor_choose_the_index(tmp_path: Path) -> None:
+    url, folder = index(tmp_path, "0.0.9"), tmp_path / "work"
+    folder.mkdir()
+    (folder / "pip.py").write_text("print('shepherd (666)')\n")
+    (folder / "uv.toml").write_text(f'[[index]]\nurl = "{index(tmp_path / "other", "666")}"\ndefault = true\n')
+    own = {"PIP_INDEX_URL": url, "UV_INDEX_URL": url, "HOME": str(tmp_path), "PIP_CONFIG_FILE": os.devnull}
+    assert asked({**own, "XDG_CACHE_HOME": str(tmp_path / "cache")}, folder) == "0.0.9"
+
+
+@needs_git
+def test_settings_of_a_repository_in_the_working_folder_do_not_count(
+    origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "work"
+    git(tmp_path, "clone", str(origin), str(other))
+    git(other, "commit", "--allow-empty", "-m", "two")
+    git(other, "config", f"url.{other}.insteadOf", str(origin))
+    monkeypatch.chdir(other)
+    source = {"url": str(origin), "vcs_info": {"vcs": "git", "commit_id": git(origin, "rev-parse", "HEAD")}}
+    assert not look(Installed("pip", HERE), "0.1.0", source).is_newer
 
 
 def test_versions_are_compared_by_their_numbers() -> None:

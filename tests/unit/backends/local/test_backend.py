@@ -428,6 +428,12 @@ async def test_what_no_shorter_conversation_can_help_is_another_error(
     assert ("and the newest question" in str(caught.value)) == (len(question) > 3), "where they fit without it"
 
 
+async def test_the_size_that_a_refusal_names_has_room_for_the_answer_too(make: Make) -> None:
+    backend, _ = make("Hi.", n_ctx=2048, options=LocalOptions(reserve=1024))
+    with pytest.raises(ContextTooSmall, match=r"start with --context-size 4k$"):
+        await reply(backend, Request("m", (Message.system("s" * 1200), Message.user("Hi?"))))
+
+
 async def test_a_question_that_is_too_long_by_itself_is_named(make: Make) -> None:
     backend, _ = make("Hi.", n_ctx=256, options=LocalOptions(n_window=1000, on_full="evict"))
     messages = (Message.system("Be brief."), Message.user("Before. " * 12), Message.assistant("Yes."))

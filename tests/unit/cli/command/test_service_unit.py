@@ -88,6 +88,8 @@ def test_any_command_comes_back_from_the_file(words: list[str], folder: str) -> 
     assert command_of_agent(launchd_agent(service)) == (f"/{folder}", service.command)
     line = next(line for line in systemd_unit(service).splitlines() if line.startswith("ExecStart="))
     assert "$" not in line.replace("$$", "")
+    program = Service([f"/{folder}/shepherd", "serve"], "/", 65)
+    assert command_of_unit(systemd_unit(program)) == ("/", program.command)
     assert "%" not in line.replace("%%", "")
     assert len(shlex.split(line)) == len(service.command)
 

@@ -35,6 +35,7 @@ def folder(tmp_path: Path) -> Path:
     (found / "folder.pem").mkdir()
     (found / "large.pem").write_bytes(b"-" * (MOST_BYTES + 1))
     (found / "cut.pem").write_text((found / "server.pem").read_text()[:200])
+    (found / "binary.pem").write_bytes(ssl.PEM_cert_to_DER_cert((found / "other.pem").read_text()))
     os.mkfifo(found / "pipe.pem")
     return found
 
@@ -48,6 +49,7 @@ def folder(tmp_path: Path) -> Path:
         ("pipe.pem", "server.key", r"^server\.tls_cert: .*pipe\.pem is no file"),
         ("large.pem", "server.key", r"^server\.tls_cert: .*it has more than 1,048,576 bytes"),
         ("notes.txt", "server.key", r"^server\.tls_cert: .*notes\.txt holds no certificate that can be read"),
+        ("binary.pem", "other.key", r"^server\.tls_cert: .*binary\.pem holds no certificate that can be read"),
         ("cut.pem", "server.key", r"^server\.tls_cert: .*cut\.pem holds no certificate that can be read"),
         ("server.key", "server.pem", r"^server\.tls_cert: .*server\.key holds no certificate that can be read"),
         ("server.pem", "notes.txt", r"^server\.tls_key: .*notes\.txt holds no private key that can be read"),
@@ -68,6 +70,9 @@ def test_a_certificate_that_clients_will_refuse_is_a_warning(folder: Path) -> No
     expired = str(folder / "expired.pem")
     told = f"clients will refuse the certificate {expired}: certificate has expired; renew it"
     assert find_faults(expired, key) == [told]
+    curve = str(folder / "curve.pem")
+    told = f"clients will refuse the certificate {curve}: no shared cipher; renew it"
+    assert find_faults(curve, str(folder / "curve.key")) == [told]
     ends = "Nov  4 00:58:17 2126 GMT"
     soon = ssl.cert_time_to_seconds(ends) - SOON_S / 2
     assert find_faults(cert, key, now_s=soon) == [f"the certificate {cert} expires in 7.0 days; renew it before"]
@@ -78,6 +83,15 @@ def test_a_key_that_everybody_can_read_is_a_warning(folder: Path) -> None:
     key.chmod(0o644)
     told = f"every user of this machine can read the key {key}; run chmod 600 on it"
     assert find_faults(str(folder / "server.pem"), str(key)) == [told]
+
+
+def test_certificates_of_the_environment_that_cannot_be_read_are_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("missing.pem", "notes.txt"):
+        monkeypatch.setenv("SSL_CERT_FILE", str(folder / name))
+        with pytest.raises(ConfigError, match=rf"^SSL_CERT_FILE names '.*{name}', from which no certificate"):
+            server_client.connect(server_client.Address("https://127.0.0.1:1"))
 
 
 @asynccontextmanager
