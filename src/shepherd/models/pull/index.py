@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+import httpx2
+
 from shepherd.core import ConfigError, Refused
 from shepherd.process import child
 from shepherd.process.files import read_within
@@ -110,15 +112,23 @@ def _nameless(urls: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 
 def _index(name: str, url: str, env: Mapping[str, str], home: Path) -> Index:
-    """With its login: of the address, of uv's variables for an index with a name, or of the netrc file."""
-    parts = urlsplit(url)
+    """With its login: of the address, of uv's variables for an index with a name, or of the netrc file. Raises:
+    `ConfigError`, without the address, in which a password may be."""
+    try:
+        parts = urlsplit(url)
+        bare = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
+        httpx2.URL(bare)
+    except (ValueError, httpx2.InvalidURL) as error:
+        raise ConfigError(
+            f"the address of the package index {name}".rstrip() + ", as pip or uv is configured, is none; 'pip config "
+            "debug' shows where pip's comes from"
+        ) from error
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
     word = re.sub(r"[^A-Z0-9]", "_", name.upper())
     if word and not user:
         user, password = env.get(f"UV_INDEX_{word}_USERNAME", ""), env.get(f"UV_INDEX_{word}_PASSWORD", "")
     if not user and not password:
         user, password = _netrc(parts.hostname or "", env, home)
-    bare = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), parts.query, ""))
     return Index(bare, f"{user}:{password}" if user or password else "")
 
 

@@ -10,6 +10,7 @@ which indexes (`index.py`), what is in a wheel (`wheel.py`).
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import tempfile
@@ -163,10 +164,7 @@ def _login(index: Index, url: str) -> dict[str, str]:
     here, there = urlsplit(index.url), urlsplit(url)
     if not index.login or (here.scheme, here.netloc) != (there.scheme, there.netloc):
         return {}
-    name, _, password = index.login.partition(":")
-    request = httpx2.Request("GET", url)
-    next(httpx2.BasicAuth(name, password).auth_flow(request))
-    return {"Authorization": request.headers["Authorization"]}
+    return {"Authorization": f"Basic {base64.b64encode(index.login.encode('utf-8', 'surrogateescape')).decode()}"}
 
 
 def wheels_of(content: bytes, url: str, package: str, most: int = MAX_WHEELS) -> list[Wheel]:

