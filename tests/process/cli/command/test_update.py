@@ -175,7 +175,9 @@ def test_files_of_the_working_folder_neither_run_nor_choose_the_index(tmp_path: 
     folder.mkdir()
     (folder / "pip.py").write_text("print('shepherd (666)')\n")
     (folder / "uv.toml").write_text(f'[[index]]\nurl = "{index(tmp_path / "other", "666")}"\ndefault = true\n')
-    own = {"PIP_INDEX_URL": url, "UV_INDEX_URL": url, "HOME": str(tmp_path), "PIP_CONFIG_FILE": os.devnull}
+    (tmp_path / "uv").mkdir()
+    (tmp_path / "uv" / "uv.toml").write_text(f'[[index]]\nurl = "{url}"\ndefault = true\n')
+    own = {"PIP_INDEX_URL": url, "XDG_CONFIG_HOME": str(tmp_path), "HOME": str(tmp_path), "PIP_CONFIG_FILE": os.devnull}
     assert asked({**own, "XDG_CACHE_HOME": str(tmp_path / "cache")}, folder) == "0.0.9"
 
 
