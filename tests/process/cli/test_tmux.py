@@ -524,6 +524,16 @@ def test_the_list_is_left_by_escape(home: Home, opened: Opened) -> None:
         assert pane.waits_for_the_end() == 0
 
 
+def test_a_command_that_is_begun_during_an_answer_has_its_menu(opened: Opened) -> None:
+    with opened("--temperature", "0", "--notools") as pane:
+        pane.types("Hello!")
+        pane.presses("Enter")
+        pane.types("/ctx")
+        pane.waits_for(r"/context +\S")
+        pane.presses("Escape", "C-c", "C-d")
+        assert pane.waits_for_the_end() == 0
+
+
 def test_a_conversation_is_gone_on_with_after_the_terminal_has_died(home: Home, opened: Opened) -> None:
     with opened("--temperature", "0", "--notools") as pane:
         pane.enters("My name is Ann.", "/4096")

@@ -101,8 +101,14 @@ class TerminalReader:
             return None
         begun, self.draft.text, self.draft.is_over = self.draft.text, "", False
         self.menu = Menu(suggest)
+
+        def offer() -> None:
+            self._look(begins=bool(begun))  # as for a text that is typed now
+
         try:
-            text = await self._session.prompt_async(placeholder=self._placeholder, default=begun, handle_sigint=False)
+            text = await self._session.prompt_async(
+                placeholder=self._placeholder, default=begun, handle_sigint=False, pre_run=offer
+            )
         except EOFError:
             return None
         self._placeholder = ""
