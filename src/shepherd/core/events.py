@@ -372,6 +372,13 @@ def fold(events: Iterable[Event]) -> Reply:
     return assembler.reply()
 
 
+def as_text(event: Event) -> Event:
+    """A call as the text that the model wrote, which comes with its end; any other event as it is."""
+    if isinstance(event, CallStarted | CallDelta | CallEnded):
+        return TextDelta((isinstance(event, CallEnded) and event.call.raw) or "")
+    return event
+
+
 def replay(message: Message, *, model: str = "replay", reason: StopReason | None = None) -> Iterator[Event]:
     """The stream that would have produced an assistant `message`. Raises: `ValueError` for parts that no model
     generates (images, tool results)."""

@@ -12,9 +12,7 @@ from collections.abc import AsyncGenerator, Iterable
 from dataclasses import replace
 
 from shepherd.core import (
-    CallDelta,
     CallEnded,
-    CallStarted,
     Event,
     Finished,
     Request,
@@ -23,7 +21,7 @@ from shepherd.core import (
     ToolCall,
     Traced,
 )
-from shepherd.core.events import TokenScore
+from shepherd.core.events import TokenScore, as_text
 from shepherd.dialects import Dialect, Parser
 
 
@@ -79,8 +77,7 @@ class _Run:
     def _shown(self, events: Iterable[Event]) -> list[Event]:
         shown: list[Event] = []
         for event in events:
-            if not self._can_call and isinstance(event, CallStarted | CallDelta | CallEnded):
-                event = TextDelta((isinstance(event, CallEnded) and event.call.raw) or "")
+            event = event if self._can_call else as_text(event)
             self.has_calls |= isinstance(event, CallEnded) and isinstance(event.call, ToolCall)
             if isinstance(event, TextDelta):
                 if not event.text:

@@ -17,7 +17,6 @@ from shepherd.backends.local.logprobs import Scores, score_of
 from shepherd.backends.local.stop import StopFilter
 from shepherd.core import (
     Assembler,
-    CallDelta,
     CallEnded,
     CallStarted,
     Event,
@@ -34,6 +33,7 @@ from shepherd.core import (
     Traced,
     Usage,
 )
+from shepherd.core.events import as_text
 from shepherd.dialects import Parser
 from shepherd.engine.base import Admitted, Done, Prefill, PromptScores, Scored, Step, Vocabulary
 
@@ -250,8 +250,7 @@ class Answer:
     def _parsed(self, events: Iterable[Event]) -> None:
         """The parser's events, with the client's stop strings applied to the visible text."""
         for event in events:
-            if not self._has_tools and isinstance(event, CallStarted | CallDelta | CallEnded):
-                event = TextDelta((isinstance(event, CallEnded) and event.call.raw) or "")
+            event = event if self._has_tools else as_text(event)
             if isinstance(event, TextDelta):
                 self._reasons = False
                 self._show(self._stops.feed(event.text))
