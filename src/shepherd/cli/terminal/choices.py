@@ -64,6 +64,11 @@ def shown(n: int, marked: int | None, room: int) -> range:
     return range(start, min(n, start + room))
 
 
+def joined(lines: Sequence[Line]) -> Line:
+    """The pieces of several rows, one below the other."""
+    return [piece for line in lines for piece in (*line, ("", "\n"))][:-1]
+
+
 def rows(choices: Sequence[tuple[str, str]], marked: int | None, *, width: int, room: int) -> list[Line]:
     """At most `room` rows of at most `width` columns: a name and its note each, and how many others there are."""
     if room < 1:

@@ -161,8 +161,7 @@ class TerminalReader:
         lines = choices.rows(offered, self.menu.marked, width=size.columns - 1, room=room)
         if has_status:
             lines.append([("class:status", self.status(size.columns - 1))])
-        pieces: StyleAndTextTuples = [piece for line in lines for piece in (*line, ("", "\n"))]
-        return pieces[:-1]
+        return [*choices.joined(lines)]
 
 
 class Menu:

@@ -96,9 +96,7 @@ async def pick(title: str, rows: Sequence[Row]) -> str | None:
 
     def text() -> StyleAndTextTuples:
         size = app.output.get_size()
-        lines = shown.draw(size.columns - 1, size.rows)
-        pieces: StyleAndTextTuples = [piece for line in lines for piece in (*line, ("", "\n"))]
-        return pieces[:-1]
+        return [*choices.joined(shown.draw(size.columns - 1, size.rows))]
 
     window = Window(FormattedTextControl(text), dont_extend_height=True)
     app: Application[str | None] = Application(
