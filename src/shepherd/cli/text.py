@@ -92,6 +92,11 @@ _WORD = re.compile(r" *(?:[^ ']*'shepherd [^']*'[^ ]*|[^ ]+)")
 """A word with the blanks before it; a command in quotes is one where it fits, since people copy it."""
 
 
+def last_line(told: str) -> str:
+    """The last line that a program has written; at most 300 characters."""
+    return next((line.strip() for line in reversed(told.splitlines()) if line.strip()), "")[:300]
+
+
 def wrapped(text: str, width: int | None, hang: int | None = None) -> list[str]:
     """The lines of `text`, broken between words where they need more than `width` columns; None = nowhere. No word is
     broken: one that is too long stays whole, and the terminal breaks it. A broken line goes on below its last column,

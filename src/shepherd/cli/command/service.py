@@ -37,7 +37,7 @@ from shepherd.cli.command.service_unit import (
     systemd_unit,
 )
 from shepherd.cli.options import given_options
-from shepherd.cli.text import clean
+from shepherd.cli.text import clean, last_line
 from shepherd.config.schema import ENVIRONMENT, TRUST
 from shepherd.core import ConfigError, EngineError, ShepherdError, TimedOut
 from shepherd.process.files import read_within
@@ -59,6 +59,7 @@ KEPT = (
     *("OLLAMA_MODELS", "SSL_CERT_FILE", "CUDA_VISIBLE_DEVICES"),
 )
 """Variables of the shell that the service gets: where things are. Secrets stay out of the file."""
+_UNFIT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]").search
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +297,7 @@ def why_not(manager: Manager, env: Mapping[str, str], root: Path, told: str) -> 
             "Windows, and try again"
         )
     if manager.program == "launchctl":
-        return f"launchd has no session for this user; log in at the screen of this Mac once ({_last(told)})"
+        return f"launchd has no session for this user; log in at the screen of this Mac once ({clean(last_line(told))})"
     if not (root / "run" / "systemd" / "system").exists():
         return "this system does not run systemd; let its own service manager start 'shepherd serve'"
     if not env.get("XDG_RUNTIME_DIR"):
@@ -304,7 +305,7 @@ def why_not(manager: Manager, env: Mapping[str, str], root: Path, told: str) -> 
             "this login has no session of systemd (su and some ssh logins have none): log in as the user itself, or "
             "run 'sudo loginctl enable-linger USER' for it and set XDG_RUNTIME_DIR=/run/user/UID"
         )
-    return f"systemd does not answer for this user ({_last(told)}); 'systemctl --user status' shows more"
+    return f"systemd does not answer for this user ({clean(last_line(told))}); 'systemctl --user status' shows more"
 
 
 def _do(manager: Manager, verb: str, stop_s: int) -> None:
@@ -320,9 +321,9 @@ def _do(manager: Manager, verb: str, stop_s: int) -> None:
                 raise TimedOut("the service does not end; 'shepherd service logs' shows why", backend=manager.title)
             time.sleep(0.2)
         if not mark and done.returncode != 0:
+            why = clean(last_line(done.stderr)) or f"status {done.returncode}"
             raise EngineError(
-                f"'{command.format_map(_names())}' failed: {_last(done.stderr) or f'status {done.returncode}'}; "
-                "'shepherd service logs' shows what the server said"
+                f"'{command.format_map(_names())}' failed: {why}; 'shepherd service logs' shows what the server said"
             )
 
 
@@ -351,9 +352,8 @@ def _names() -> dict[str, str]:
 
 def _state(told: str) -> dict[str, str]:
     """The state, the process and what else is worth a line, of the output of a manager."""
-    lines = re.findall(
-        r"^\t?(\w[\w ]*?) ?= ?(.*)$", told, re.MULTILINE
-    )  # launchd indents what belongs to something else
+    # launchd indents what belongs to something else.
+    lines = re.findall(r"^\t?(\w[\w ]*?) ?= ?(.*)$", told, re.MULTILINE)
     found = {name: text.strip() for name, text in lines}
     state = " ".join(filter(None, (found.get("ActiveState"), found.get("SubState") and f"({found['SubState']})")))
     result, n = found.get("Result", "success"), found.get("NRestarts", "0")
@@ -486,11 +486,3 @@ def _user() -> str:
     import getpass
 
     return getpass.getuser()
-
-
-def _last(told: str) -> str:
-    """The last line that a program has written."""
-    return clean(next((line.strip() for line in reversed(told.splitlines()) if line.strip()), ""))[:300]
-
-
-_UNFIT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]").search

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from shepherd.cli import render
-from shepherd.cli.text import clean
+from shepherd.cli.text import clean, last_line
 from shepherd.core import EngineError, TimedOut, Unreachable
 from shepherd.process.installed import Installed, Way, find_way
 
@@ -144,7 +144,7 @@ def _remote_head(folder: Path, remote: str, revision: str) -> str:
     names = (revision, f"refs/tags/{revision}^{{}}", f"refs/tags/{revision}", f"refs/heads/{revision}")
     done = _run(["git", "-C", str(folder), "ls-remote", "--", remote, *names], f"the remote {shown}")
     if done.returncode != 0:
-        why = clean(_last(done.stderr).replace(remote, shown))
+        why = clean(last_line(done.stderr).replace(remote, shown))
         raise Unreachable(
             f"the remote {shown} cannot be asked ({why}); check the network and your rights", backend="git"
         )
@@ -159,7 +159,7 @@ def _git(folder: Path, *words: str, fails: bool = False) -> str:
     """What git prints. `fails`: empty where it fails. Raises: `EngineError`."""
     done = _run(["git", "-C", str(folder), *words], "git")
     if done.returncode != 0 and not fails:
-        raise EngineError(f"git cannot read {folder}: {clean(_last(done.stderr))}")
+        raise EngineError(f"git cannot read {folder}: {clean(last_line(done.stderr))}")
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
@@ -184,7 +184,7 @@ def find_release(python: str) -> str:
     done = _run(command, "the package index")
     found = re.search(pattern, done.stdout + done.stderr, re.MULTILINE)
     if done.returncode != 0 or found is None:
-        why = clean(_last(done.stderr)) or f"status {done.returncode}"
+        why = clean(last_line(done.stderr)) or f"status {done.returncode}"
         raise Unreachable(
             f"the package index tells no version of shepherd ({why}); check the network, and the index that "
             "pip or uv is configured for",
@@ -237,7 +237,3 @@ def _run(command: Sequence[str], what: str) -> subprocess.CompletedProcess[str]:
         raise TimedOut(told, backend=command[0]) from error
     except OSError as error:
         raise EngineError(f"'{command[0]}' cannot be started: {error.strerror}; install it first") from error
-
-
-def _last(told: str) -> str:
-    return next((line.strip() for line in reversed(told.splitlines()) if line.strip()), "")[:300]
