@@ -26,6 +26,7 @@ const ROLES = /** @type {Record<string, string>} */ ({ user: "You", assistant: "
  * @typedef {{messages?: number[], conversation?: string, matching?: string, before?: string}} Selection
  */
 
+const day = (/** @type {string} */ time) => formatTime(Date.parse(time) / 1000);
 const path = (/** @type {string} */ text) => text.split("/").map(encodeURIComponent).join("/");
 
 /** @param {{time: string}} props */
@@ -57,8 +58,9 @@ function Source({ id, onClose }) {
   const { value, error } = useLoaded(() => get(`${M}/messages/${id}`), [id]);
   return html`<${Dialog} title="Where it came from" onClose=${onClose}>
     <${Problem} error=${error} />
-    ${value && html`<${MessageRow} message=${value.message} />
-      <div class="actions"><a class="button" href=${`#/memory/${path(value.conversation.conversation)}`}>Read “${value.conversation.title || "the conversation"}”</a></div>`}
+    ${value && html`<p class="small soft">In “${value.conversation.title || "a conversation without a title"}”</p>
+      <${MessageRow} message=${value.message} />
+      <div class="actions"><a class="button" href=${`#/memory/${path(value.conversation.conversation)}`}>Read the conversation</a></div>`}
   <//>`;
 }
 
@@ -195,7 +197,7 @@ function Conversations() {
       ${all.map((each) => html`<li key=${each.conversation}>
         <a class="row" href=${`#/memory/${path(each.conversation)}`}>
           <span class="grow clip-one">${each.title || "Without a title"}</span>
-          <span class="small soft figures">${formatCount(each.n_messages)}<span class="hidden"> messages</span></span>
+          <span class="small soft figures count">${formatCount(each.n_messages)} ${each.n_messages === 1 ? "message" : "messages"}</span>
           <span class="small soft when"><${When} time=${each.time} /></span>
         </a>
       </li>`)}
@@ -320,7 +322,7 @@ function Upkeep() {
     ["Facts and entries of the profile", formatCount(value.facts)],
     ["Vectors for the search by meaning", formatCount(value.vectors)],
     ["Size", value.limit_bytes ? `${formatBytes(value.size_bytes)} of ${formatBytes(value.limit_bytes)}` : formatBytes(value.size_bytes)],
-    ["Oldest and newest message", value.oldest ? `${new Date(value.oldest).toLocaleDateString("en")} to ${new Date(value.newest).toLocaleDateString("en")}` : "none"],
+    ["Oldest and newest message", value.oldest ? `${day(value.oldest)} to ${day(value.newest)}` : "none"],
   ];
   return html`<${Problem} error=${error} />
     ${value && html`<section aria-labelledby="stats">

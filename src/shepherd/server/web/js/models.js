@@ -184,11 +184,13 @@ const Unfinished = ({ model, manages }) => html`<li class="model">
 function Suggestions({ here }) {
   const names = here.models.map((model) => model.name.toLowerCase());
   const isHere = (/** @type {Suggestion} */ each) => names.some((name) => name.startsWith(each.spec.toLowerCase()));
-  const best = here.suggestions.filter((each) => each.fits && !isHere(each)).at(-1);
+  // The best of those that fit come first, then the smallest of those that do not.
+  const fitting = here.suggestions.filter((each) => each.fits).reverse();
+  const best = fitting.find((each) => !isHere(each));
   return html`<section aria-labelledby="suggested">
     <h2 id="suggested">Suggestions for this machine</h2>
     <ul class="card rows">
-      ${here.suggestions.map(
+      ${[...fitting, ...here.suggestions.filter((each) => !each.fits)].map(
         (each) => html`<li key=${each.spec} class="model" data-fits=${each.fits}>
           <div class="grow">
             <div class="row wrap">
