@@ -127,7 +127,11 @@ function skip(event) {
 async function start() {
   render(html`<${App} />`, /** @type {HTMLElement} */ (document.getElementById("app")));
   await Promise.all([state.refreshServer().catch(state.tell), state.refreshChats().catch(() => {})]);
-  if (state.server.value.ready && !state.server.value.models.length && !location.hash) state.go("models");
+  if (!state.server.value.ready || location.hash) return;
+  const isFirst = !localStorage.getItem("shepherd.visited");
+  const { isUnchosen } = await import("./models.js");
+  if (!state.server.value.models.length || (isFirst && (await isUnchosen().catch(() => false)))) state.go("models");
+  localStorage.setItem("shepherd.visited", "yes");
 }
 
 /** While the server cannot be reached, look for it. */
