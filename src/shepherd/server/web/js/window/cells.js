@@ -3,24 +3,25 @@
  *
  *   spans ─▶ piecesOf ─▶ place (pixels, along all rows) ─▶ paint (a canvas)
  *
- *   ▕▚▚▓▓██▒▒▒▒▒▒▒│││██▏     a span is a run of cells; │ a hole: what was there has left, and holds no cell
+ *   ▕▚▚▓▓██▒▒▒▒▒▒▒│││██▏     a piece is a run of cells; │ a hole: what was there has left, and has no cell
  *   ▕██▒▒▒▒▒▒      ///▏      then free cells, and those of other conversations
  *
- * A kind has a colour, a pattern and a name. The canvas is drawn in animation frames only; nothing is measured in them.
+ * A kind has a colour, a pattern and a name. The canvas is drawn in animation frames, in which nothing is measured.
  */
 import { html } from "htm/preact";
+import { signal } from "@preact/signals";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { theme } from "../state.js";
 import { formatCount } from "../ui.js";
 
 /** @typedef {import("./feed.js").Sequence} Sequence */
 /** @typedef {{key: string, kind: string, start: number, stop: number, messages: number[], keep: boolean,
- *   cells: number}} Piece `cells`: how many of its tokens are held; a hole has none */
-/** @typedef {Piece & {left: number, right: number}} Placed pixels along all rows */
+ *   tokens: number}} Piece `tokens`: those that are held; of a hole those that have left */
+/** @typedef {Piece & {left: number, right: number}} Placed in pixels */
 
-/** Of each kind: its name, and its pattern in a tile of 6 × 6. */
-export const KINDS = /** @type {Record<string, {name: string, pattern: string}>} */ ({
-  system: { name: "System", pattern: "M1.5 1.5h1.500M4.5 4.500h1.500" },
+/** Of each kind: its name, its pattern in a tile of 6 × 6, and its colour where that has another name. */
+export const KINDS = /** @type {Record<string, {name: string, pattern: string, colour?: string}>} */ ({
+  system: { name: "System", pattern: "M1 1.5h1M4 4.500h1" },
   tools: { name: "Tools", pattern: "M0 3h6M3 0v6" },
   user: { name: "You", pattern: "" },
   assistant: { name: "Answer", pattern: "M-1 4l5-5M2 7l5-5" },
@@ -32,159 +33,96 @@ export const KINDS = /** @type {Record<string, {name: string, pattern: string}>}
   recalled: { name: "Came back", pattern: "M-1 2l5 5M2-1l5 5" },
   notice: { name: "Notice", pattern: "M0 3h3" },
   markup: { name: "Markup", pattern: "" },
-  hole: { name: "Has left", pattern: "M3 0v2M3 4v2" },
-  others: { name: "Others", pattern: "M-1 4l5-5M2 7l5-5" },
-  free: { name: "Free", pattern: "" },
+  hole: { name: "Has left", pattern: "M0 1.500h6M0 4.500h6", colour: "--bg" },
+  others: { name: "Other chats", pattern: "M-1 4l5-5M2 7l5-5", colour: "--bg-active" },
+  keep: { name: "Protected", pattern: "M0 5h6", colour: "--k-hole" },
+  free: { name: "Free", pattern: "", colour: "--k-hole" },
 });
+/** A kind that this page does not know is drawn as markup. @param {string} kind */
+const lookOf = (kind) => KINDS[kind] ?? { ...KINDS.markup, name: kind };
 /** @param {string} kind */
-export const nameOf = (kind) => KINDS[kind]?.name ?? kind;
+export const nameOf = (kind) => lookOf(kind).name;
+/** @param {string} kind */
+const colourOf = (kind) => `var(${lookOf(kind).colour ?? `--k-${kind in KINDS ? kind : "markup"}`})`;
 
 const MOTION_MS = 150;
+const GAP_PX = 3;
 const HOLE_PX = 7;
 /** At most this part of the bar is holes. */
 const HOLES = 0.2;
-const ROW_PX = /** @type {Record<number, number>} */ ({ 1: 28, 2: 20, 4: 14, 8: 10, 16: 8 });
+/** @param {number} rows @returns {number} pixels of one */
+const heightOf = (rows) => ({ 1: 28, 2: 20, 4: 14, 8: 10 })[rows] ?? 7;
+/** How many rows a bar has at first, as a power of two. @param {number} n_ctx */
+export const zoomFor = (n_ctx) => Math.max(0, Math.min(5, Math.ceil(Math.log2(n_ctx / 512) / 2 + 1)));
 
-/** Spans without those that have left: a run of these is one hole. @param {Sequence} sequence @returns {Piece[]} */
+/** What stands side by side in the bar; all that has left between two pieces is one hole.
+ * @param {Sequence} sequence @returns {Piece[]} */
 export function piecesOf({ spans }) {
   const pieces = /** @type {Piece[]} */ ([]);
-  let at = 0;
-  /** @param {number} start @param {number} stop @param {number | null} message */
-  const leave = (start, stop, message) => {
-    const last = pieces.at(-1);
-    const messages = message === null ? [] : [message];
-    if (last?.kind === "hole") {
-      last.stop = stop;
-      if (message !== null && !last.messages.includes(message)) last.messages.push(message);
-    } else pieces.push({ key: `hole ${start}`, kind: "hole", start, stop, messages, keep: false, cells: 0 });
-  };
   for (const { start, stop, kind, message, keep, held } of spans) {
-    if (start > at) leave(at, start, null);
-    at = stop;
-    if (!held) leave(start, stop, message);
-    else {
-      const messages = message === null ? [] : [message];
-      pieces.push({ key: `${kind} ${start}`, kind, start, stop, messages, keep, cells: stop - start });
-    }
+    const messages = message === null ? [] : [message];
+    if (held) pieces.push({ key: `${kind} ${start}`, kind, start, stop, messages, keep, tokens: held });
+    const tokens = stop - start - held;
+    const last = pieces.at(-1);
+    if (tokens && last?.kind === "hole") {
+      last.stop = stop;
+      last.tokens += tokens;
+      if (message !== null && last.messages.at(-1) !== message) last.messages.push(message);
+    } else if (tokens) pieces.push({ key: `hole ${start}`, kind: "hole", start, stop, messages, keep: false, tokens });
   }
   return pieces;
 }
 
-/** Tokens by kind, in the order of the legend. @param {Piece[]} pieces @returns {[string, number][]} */
+/** Tokens by kind, in the order of `KINDS`. @param {Piece[]} pieces @returns {[string, number][]} */
 export function countsOf(pieces) {
   const counts = new Map(Object.keys(KINDS).map((kind) => [kind, 0]));
-  for (const { kind, start, stop } of pieces) counts.set(kind, (counts.get(kind) ?? 0) + stop - start);
+  for (const { kind, tokens } of pieces) counts.set(kind, (counts.get(kind) ?? 0) + tokens);
   return [...counts].filter(([, n]) => n);
 }
 
 /** @param {Piece} piece */
-export function describe({ kind, messages, start, stop, keep }) {
-  const n = messages.length;
-  const message = n > 1 ? `messages ${messages[0]} to ${messages[n - 1]}` : n ? `message ${messages[0]}` : "";
-  const parts = [nameOf(kind), message, `${formatCount(stop - start)} tokens`, keep && "protected"];
+export function describe({ kind, messages, tokens, keep }) {
+  const [first, last] = [messages[0], messages.at(-1)];
+  const where = first === last ? `message ${first}` : `messages ${first} to ${last}`;
+  const parts = [nameOf(kind), messages.length && where, `${formatCount(tokens)} tokens`, keep && "protected"];
   return parts.filter(Boolean).join(" · ");
 }
 
-/** How many rows a bar has at first. @param {number} n_ctx */
-export const rowsFor = (n_ctx) => 2 ** Math.max(0, Math.min(5, Math.ceil(Math.log2(n_ctx / 512) / 2 + 1)));
-
-/**
- * @param {Piece[]} pieces @param {number} n_ctx @param {number} length of all rows, in pixels
- * @param {(piece: Piece) => number} cellsOf the cells that a piece is drawn with
- * @returns {Placed[]}
- */
-function place(pieces, n_ctx, length, cellsOf) {
+/** @param {Piece[]} pieces @param {number} n_ctx @param {number} length of all rows @param {Map<string, number>} cells
+ * by key, as they are drawn now @returns {Placed[]} */
+function place(pieces, n_ctx, length, cells) {
   const n_holes = pieces.filter(({ kind }) => kind === "hole").length;
   const hole_px = n_holes ? Math.min(HOLE_PX, (length * HOLES) / n_holes) : 0;
-  const n_cells = Math.max(
-    n_ctx,
-    pieces.reduce((sum, piece) => sum + cellsOf(piece), 0),
-  );
-  const scale = (length - n_holes * hole_px) / Math.max(1, n_cells);
+  const n_held = pieces.reduce((sum, { key }) => sum + (cells.get(key) ?? 0), 0);
+  const scale = (length - n_holes * hole_px) / Math.max(1, n_ctx, n_held);
   let right = 0;
   return pieces.map((piece) => {
     const left = right;
-    right += piece.kind === "hole" ? Math.max(hole_px, cellsOf(piece) * scale) : cellsOf(piece) * scale;
+    right += (piece.kind === "hole" ? hole_px : 0) + (cells.get(piece.key) ?? 0) * scale;
     return { ...piece, left, right };
   });
 }
 
-/** The piece at a place. @param {Placed[]} placed @param {number} at */
+/** The number of the piece at a place, or -1. @param {Placed[]} placed @param {number} at */
 function pieceAt(placed, at) {
   let low = 0;
-  let high = placed.length - 1;
-  while (low < high) {
+  for (let high = placed.length; low < high;) {
     const middle = (low + high) >> 1;
     if (placed[middle].right > at) high = middle;
     else low = middle + 1;
   }
-  return placed.length && at < placed[low].right ? low : -1;
+  return low < placed.length ? low : -1;
 }
 
-/** The colours of the kinds as they are now: a canvas does not read custom properties. @param {Element} inside */
-function coloursIn(inside) {
-  const probe = inside.appendChild(document.createElement("i"));
-  /** @param {string} value */
-  const read = (value) => {
-    probe.style.color = value;
-    return getComputedStyle(probe).color;
-  };
-  const names = Object.keys(KINDS).filter((kind) => kind !== "free" && kind !== "others");
-  const colours = Object.fromEntries(names.map((kind) => [kind, read(`var(--k-${kind})`)]));
-  const more = { others: read("var(--k-markup)"), ground: read("var(--bg)"), text: read("var(--text)"), focus: read("var(--focus)") };
-  probe.remove();
-  return /** @type {Record<string, string>} */ ({ ...colours, ...more });
-}
-
-/** The fill of a kind: its colour with its pattern in the ground's colour. @param {CanvasRenderingContext2D} context
- * @param {string} kind @param {Record<string, string>} colours @param {number} ratio */
-function fillOf(context, kind, colours, ratio) {
-  const tile = document.createElement("canvas");
-  tile.width = tile.height = Math.round(6 * ratio);
-  const pen = /** @type {CanvasRenderingContext2D} */ (tile.getContext("2d"));
-  pen.scale(tile.width / 6, tile.width / 6);
-  const isFaint = kind === "others";
-  pen.globalAlpha = isFaint ? 0.16 : 1;
-  pen.fillStyle = colours[kind];
-  pen.fillRect(0, 0, 6, 6);
-  pen.globalAlpha = isFaint ? 0.5 : 0.42;
-  pen.strokeStyle = isFaint ? colours[kind] : kind === "hole" ? colours.text : colours.ground;
-  pen.stroke(new Path2D(KINDS[kind]?.pattern));
-  const fill = /** @type {CanvasPattern} */ (context.createPattern(tile, "repeat"));
-  fill.setTransform(new DOMMatrix().scale(6 / tile.width));
-  return fill;
-}
-
-/** A small field with a kind's colour and pattern, for the legend. @param {{kind: string}} props */
-export function Swatch({ kind }) {
-  const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
-  const look = useLook();
-  useEffect(() => {
-    const box = /** @type {HTMLCanvasElement} */ (canvas.current);
-    const context = box.getContext("2d");
-    if (!context || kind === "free") return;
-    box.width = box.height = 12 * devicePixelRatio;
-    context.scale(devicePixelRatio, devicePixelRatio);
-    const colours = coloursIn(/** @type {Element} */ (box.parentElement));
-    context.fillStyle = fillOf(context, kind, colours, devicePixelRatio);
-    context.fillRect(0, 0, 12, 12);
-  }, [kind, look]);
-  return html`<canvas ref=${canvas} class="swatch" data-kind=${kind} aria-hidden="true"></canvas>`;
-}
+/** A kind's colour and pattern, for the legend. @param {{kind: string}} props */
+export const Swatch = ({ kind }) => html`<svg class="swatch" viewBox="0 0 6 6" aria-hidden="true" data-kind=${kind}>
+  <rect width="6" height="6" style=${{ fill: colourOf(kind) }} /><path d=${lookOf(kind).pattern} />
+</svg>`;
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const still = matchMedia("(prefers-reduced-motion: reduce)");
-
-/** Changes with the colours of the page. */
-function useLook() {
-  const [round, setRound] = useState(0);
-  useEffect(() => {
-    const turn = () => setRound((n) => n + 1);
-    dark.addEventListener("change", turn);
-    return () => dark.removeEventListener("change", turn);
-  }, []);
-  return `${theme.value} ${round}`;
-}
+const isDark = signal(dark.matches);
+dark.addEventListener("change", () => (isDark.value = dark.matches));
 
 /**
  * @param {{sequence: Sequence, others: number, rows: number, summary: string, onOpen: (piece: Piece) => void,
@@ -193,32 +131,30 @@ function useLook() {
 export function Cells({ sequence, others, rows, summary, onOpen, onPoint }) {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const pieces = useMemo(() => piecesOf(sequence), [sequence]);
-  const drawing = useDrawing(box, { pieces, n_ctx: sequence.n_ctx, others, rows });
+  const drawing = useDrawing(box, pieces, sequence.n_ctx, others, rows);
   const [current, setCurrent] = useState(-1);
   const row_px = heightOf(rows);
 
-  /** @param {number} at @param {boolean} [focus] */
-  const point = (at, focus = false) => {
-    drawing.mark(at, focus);
+  /** @param {number} at */
+  const point = (at) => {
+    drawing.mark(at);
     onPoint(pieces[at] ?? null);
   };
   /** @param {MouseEvent} event */
-  const find = ({ clientX, clientY }) => {
-    const area = /** @type {HTMLElement} */ (box.current).getBoundingClientRect();
-    const row = Math.min(rows - 1, Math.floor((clientY - area.top) / (row_px + GAP_PX)));
-    return pieceAt(drawing.placed(), row * area.width + clientX - area.left);
+  const find = ({ offsetX, offsetY }) => {
+    const row = Math.min(rows - 1, Math.floor(offsetY / (row_px + GAP_PX)));
+    return pieceAt(drawing.placed, row * /** @type {HTMLElement} */ (box.current).offsetWidth + offsetX);
   };
   /** @param {KeyboardEvent} event */
   const move = (event) => {
-    const steps = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 };
-    const step = steps[/** @type {keyof typeof steps} */ (event.key)] ?? 0;
-    const to = { Home: 0, End: pieces.length - 1 }[event.key] ?? current + step;
-    if (!step && to === current) return;
+    const step = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1, Home: 1, End: -1 }[event.key];
+    if (!step) return;
     event.preventDefault();
-    let next = Math.max(0, Math.min(pieces.length - 1, to));
-    while (pieces[next]?.kind === "markup" && pieces[next + step] && step) next += step;
+    let next = { Home: 0, End: pieces.length - 1 }[event.key] ?? current + step;
+    while (pieces[next]?.kind === "markup") next += step;
+    if (!pieces[next]) return;
     setCurrent(next);
-    point(next, true);
+    point(next);
   };
   return html`<div class="cells" role="group" aria-label="Cells of this conversation">
     <p class="hidden">${summary}</p>
@@ -228,7 +164,7 @@ export function Cells({ sequence, others, rows, summary, onOpen, onPoint }) {
       style=${{ "--rows": rows, "--row": `${row_px}px`, "--gap": `${GAP_PX}px` }}
       aria-label=${pieces[current] ? describe(pieces[current]) : "Parts of the bar: arrow keys move, Enter opens"}
       onKeyDown=${move}
-      onFocus=${() => current >= 0 && point(current, true)}
+      onFocus=${() => point(current)}
       onBlur=${() => point(-1)}
       onMouseMove=${(/** @type {MouseEvent} */ event) => point(find(event))}
       onMouseLeave=${() => point(-1)}
@@ -246,133 +182,158 @@ export function Cells({ sequence, others, rows, summary, onOpen, onPoint }) {
 export function ThinCells({ sequence, others }) {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const pieces = useMemo(() => piecesOf(sequence), [sequence]);
-  useDrawing(box, { pieces, n_ctx: sequence.n_ctx, others, rows: 1 });
+  useDrawing(box, pieces, sequence.n_ctx, others, 1);
   return html`<span class="thin-cells" ref=${box}><canvas aria-hidden="true"></canvas></span>`;
 }
 
-const GAP_PX = 3;
-/** @param {number} rows */
-const heightOf = (rows) => ROW_PX[rows] ?? 7;
-
 /**
  * Draws into the canvas of `box`, once when something changes and in each frame while something moves.
- * @param {{current: HTMLElement | null}} box
- * @param {{pieces: Piece[], n_ctx: number, others: number, rows: number}} shown
+ * @param {{current: HTMLElement | null}} box @param {Piece[]} pieces @param {number} n_ctx @param {number} others
+ * @param {number} rows
  */
-function useDrawing(box, shown) {
-  const look = useLook();
-  const state = useRef({
-    shown,
-    width: 0,
-    height: 0,
-    colours: /** @type {Record<string, string>} */ ({}),
-    fills: /** @type {Map<string, CanvasPattern>} */ (new Map()),
-    /** Cells that the pieces had when they began to move, and have now. */
-    from: /** @type {Map<string, number>} */ (new Map()),
-    now: /** @type {Map<string, number>} */ (new Map()),
-    began_ms: -1,
-    placed: /** @type {Placed[]} */ ([]),
-    marked: -1,
-    focus: false,
-    frame: 0,
-  }).current;
-
-  /** @param {number} at_ms */
-  function draw(at_ms) {
-    state.frame = 0;
-    const canvas = box.current?.querySelector("canvas");
-    const context = canvas?.getContext("2d");
-    if (!canvas || !context || !state.width) return;
-    const { pieces, n_ctx, others, rows } = state.shown;
-    if (state.began_ms < 0) state.began_ms = at_ms;
-    const part = still.matches ? 1 : Math.min(1, (at_ms - state.began_ms) / MOTION_MS);
-    const all = [...pieces];
-    if (others) all.push({ key: "others", kind: "others", start: 0, stop: others, messages: [], keep: false, cells: others });
-    const now = new Map();
-    for (const { key, cells } of all) {
-      const from = state.from.get(key) ?? (key === "others" ? cells : 0);
-      now.set(key, from + (cells - from) * part);
-    }
-    state.now = now;
-    const length = state.width * rows;
-    state.placed = place(all, n_ctx, length, ({ key }) => now.get(key));
-    const last = others ? state.placed.pop() : null;
-    paint(context, state, length, last ? { ...last, left: length - (last.right - last.left), right: length } : null);
-    if (part < 1) ask();
-  }
-  const ask = () => (state.frame ||= requestAnimationFrame(draw));
-
-  useEffect(() => {
-    state.shown = shown;
-    state.from = state.now;
-    state.began_ms = -1;
-    ask();
-  }, [shown.pieces, shown.n_ctx, shown.others, shown.rows]);
+function useDrawing(box, pieces, n_ctx, others, rows) {
+  const [now] = useState(() => new Drawing());
+  useEffect(() => now.show(pieces, n_ctx, others, rows), [pieces, n_ctx, others, rows]);
   useEffect(() => {
     const element = /** @type {HTMLElement} */ (box.current);
-    state.colours = coloursIn(element);
-    state.fills.clear();
-    const watch = new ResizeObserver(([{ contentRect }]) => {
-      const canvas = /** @type {HTMLCanvasElement} */ (element.querySelector("canvas"));
-      state.width = contentRect.width;
-      state.height = contentRect.height;
-      canvas.width = Math.round(contentRect.width * devicePixelRatio);
-      canvas.height = Math.round(contentRect.height * devicePixelRatio);
-      draw(performance.now());
-    });
+    now.dress(element);
+    const watch = new ResizeObserver(([{ contentRect }]) => now.resize(contentRect.width, contentRect.height));
     watch.observe(element);
-    ask();
-    return () => watch.disconnect();
-  }, [look]);
-  useEffect(() => () => cancelAnimationFrame(state.frame), []);
-  return {
-    placed: () => state.placed,
-    /** @param {number} at @param {boolean} focus */
-    mark: (at, focus) => {
-      state.marked = at;
-      state.focus = focus;
-      ask();
-    },
-  };
+    return () => {
+      watch.disconnect();
+      now.stop();
+    };
+  }, [theme.value, isDark.value]);
+  return now;
 }
 
-/** @param {CanvasRenderingContext2D} context @param {any} state of `useDrawing` @param {number} length
- * @param {Placed | null} others */
-function paint(context, state, length, others) {
-  const { width, height, placed, colours, fills, shown } = state;
-  const ratio = devicePixelRatio;
-  const gap = shown.rows > 1 ? GAP_PX : 0;
-  const row_px = (height - gap * (shown.rows - 1)) / shown.rows;
-  context.setTransform(ratio, 0, 0, ratio, 0, 0);
-  context.clearRect(0, 0, width, height);
-  /** The parts of a piece, one in each row. @param {Placed} piece @param {(x: number, y: number, w: number) => void} each */
-  const inRows = ({ left, right }, each) => {
-    for (let row = Math.floor(left / width); row * width < right - 0.01 && row < shown.rows; row++) {
-      const from = Math.max(left, row * width);
-      each(from - row * width, row * (row_px + gap), Math.min(right, (row + 1) * width) - from);
+/** A canvas, and the pieces on their way to where they belong. */
+class Drawing {
+  shown = { pieces: /** @type {Piece[]} */ ([]), n_ctx: 1, others: 0, rows: 1 };
+  size = { width: 0, height: 0 };
+  /** Cells of the pieces by key: when they began to move, and as they were drawn last. */
+  from = /** @type {Map<string, number>} */ (new Map());
+  drawn = /** @type {Map<string, number>} */ (new Map());
+  began_ms = 0;
+  placed = /** @type {Placed[]} */ ([]);
+  marked = -1;
+  frame = 0;
+  canvas = /** @type {HTMLCanvasElement | null} */ (null);
+  /** By kind. */
+  fills = /** @type {Map<string, CanvasPattern>} */ (new Map());
+  ground = "";
+  ink = "";
+
+  /** @param {Piece[]} pieces @param {number} n_ctx @param {number} others @param {number} rows */
+  show(pieces, n_ctx, others, rows) {
+    this.shown = { pieces, n_ctx, others, rows };
+    this.from = this.drawn;
+    this.began_ms = performance.now();
+    this.ask();
+  }
+  /** @param {number} at */
+  mark(at) {
+    this.marked = at;
+    this.ask();
+  }
+  /** Takes the colours that the page has now: a canvas does not read custom properties. @param {HTMLElement} box */
+  dress(box) {
+    this.canvas = box.querySelector("canvas");
+    const probe = box.appendChild(document.createElement("i"));
+    /** @param {string} colour */
+    const read = (colour) => {
+      probe.style.color = colour;
+      return getComputedStyle(probe).color;
+    };
+    [this.ground, this.ink] = [read("var(--bg-side)"), read("var(--text)")];
+    for (const kind of Object.keys(KINDS)) {
+      const tile = document.createElement("canvas");
+      tile.width = tile.height = Math.round(6 * devicePixelRatio);
+      const pen = /** @type {CanvasRenderingContext2D} */ (tile.getContext("2d"));
+      pen.scale(tile.width / 6, tile.width / 6);
+      pen.fillStyle = read(colourOf(kind));
+      pen.fillRect(0, 0, 6, 6);
+      pen.globalAlpha = kind === "hole" ? 0.6 : 0.3;
+      pen.strokeStyle = kind === "hole" ? this.ink : this.ground;
+      pen.stroke(new Path2D(lookOf(kind).pattern));
+      const fill = /** @type {CanvasPattern} */ (pen.createPattern(tile, "repeat"));
+      fill.setTransform(new DOMMatrix().scale(6 / tile.width));
+      this.fills.set(kind, fill);
     }
-  };
-  const free = { ...KINDS.free, left: 0, right: length };
-  context.fillStyle = colours.hole;
-  inRows(/** @type {any} */ (free), (x, y, w) => context.fillRect(x, y, w, row_px));
-  for (const piece of others ? [...placed, others] : placed) {
-    const { kind, left, right, keep } = piece;
-    if (!fills.has(kind)) fills.set(kind, fillOf(context, KINDS[kind] ? kind : "markup", colours, ratio));
-    // Neighbours are kept apart by a hair, where there is room for it.
-    const hair = right - left > 4 ? 1 : 0;
-    inRows(piece, (x, y, w) => {
-      context.fillStyle = kind === "hole" ? colours.ground : fills.get(kind);
-      context.fillRect(x, y, Math.max(0.5, w - hair), row_px);
-      if (kind === "hole") {
-        context.fillStyle = fills.get(kind);
-        context.fillRect(x + 1, y, Math.max(0.5, w - 2), row_px);
-      }
-      context.fillStyle = colours.text;
-      if (keep) context.fillRect(x, y + row_px - 2, Math.max(0.5, w - hair), 2);
+    probe.remove();
+  }
+  /** @param {number} width @param {number} height */
+  resize(width, height) {
+    this.size = { width, height };
+    const canvas = /** @type {HTMLCanvasElement} */ (this.canvas);
+    canvas.width = Math.round(width * devicePixelRatio);
+    canvas.height = Math.round(height * devicePixelRatio);
+    this.draw(performance.now());
+  }
+  ask() {
+    this.frame ||= requestAnimationFrame((at_ms) => {
+      this.frame = 0;
+      this.draw(at_ms);
     });
   }
-  const marked = placed[state.marked];
-  context.strokeStyle = state.focus ? colours.focus : colours.text;
-  context.lineWidth = 2;
-  if (marked) inRows(marked, (x, y, w) => context.strokeRect(x + 1, y + 1, Math.max(1, w - 2), row_px - 2));
+  stop() {
+    cancelAnimationFrame(this.frame);
+    this.frame = 0;
+  }
+
+  /** @param {number} at_ms */
+  draw(at_ms) {
+    const { pieces, n_ctx, others, rows } = this.shown;
+    const length = this.size.width * rows;
+    if (!length) return;
+    const part = still.matches ? 1 : Math.max(0, Math.min(1, (at_ms - this.began_ms) / MOTION_MS));
+    const isFirst = !this.from.size;
+    const cells = pieces.map(({ key, kind, tokens }) => {
+      const to = kind === "hole" ? 0 : tokens;
+      const from = isFirst ? to : (this.from.get(key) ?? 0);
+      return /** @type {const} */ ([key, from + (to - from) * part]);
+    });
+    this.drawn = new Map(cells);
+    this.placed = place(pieces, n_ctx, length, this.drawn);
+    this.paint(length, length - (others / n_ctx) * length);
+    if (part < 1) this.ask();
+  }
+
+  /** @param {number} length of all rows @param {number} end where other conversations begin */
+  paint(length, end) {
+    const { width, height } = this.size;
+    const { rows } = this.shown;
+    const gap = rows > 1 ? GAP_PX : 0;
+    const row_px = (height - gap * (rows - 1)) / rows;
+    const pen = this.canvas?.getContext("2d");
+    if (!pen) return;
+    pen.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
+    pen.clearRect(0, 0, width, height);
+    /** @param {number} left @param {number} right @param {(x: number, y: number, w: number) => void} each row's part */
+    const inRows = (left, right, each) => {
+      for (let row = Math.floor(left / width); row * width < right - 0.01 && row < rows; row++) {
+        const from = Math.max(left, row * width);
+        each(from - row * width, row * (row_px + gap), Math.min(right, (row + 1) * width) - from);
+      }
+    };
+    /** @param {string} kind @param {number} left @param {number} right @param {boolean} [keep] */
+    const fill = (kind, left, right, keep) => {
+      // Neighbours are kept apart by a hair, where there is room for it.
+      const hair = right - left > 4 ? 1 : 0;
+      inRows(left, right, (x, y, w) => {
+        pen.fillStyle = /** @type {CanvasPattern} */ (this.fills.get(kind) ?? this.fills.get("markup"));
+        pen.fillRect(x, y, Math.max(0.5, w - hair), row_px);
+        pen.fillStyle = this.ink;
+        if (keep) pen.fillRect(x, y + row_px - 2, Math.max(0.5, w - hair), 2);
+      });
+    };
+    fill("free", 0, length);
+    fill("others", end, length);
+    for (const { kind, left, right, keep } of this.placed) fill(kind, left, right, keep);
+    const marked = this.placed[this.marked];
+    pen.strokeStyle = this.ink;
+    pen.lineWidth = 2;
+    if (marked)
+      inRows(marked.left, marked.right, (x, y, w) => pen.strokeRect(x + 1, y + 1, Math.max(1, w - 2), row_px - 2));
+  }
 }

@@ -32,7 +32,10 @@ function useLoaded(load, inputs) {
 export function LeftDialog({ session, messages, chat, onClose }) {
   const asked = messages.slice(0, MOST_MESSAGES);
   const path = `v1/window/left?session=${encodeURIComponent(session ?? "")}&messages=${asked.join(",")}`;
-  const { value, error } = useLoaded(async (signal) => (asked.length ? (await get(path, { signal })).messages : []), [path]);
+  const { value, error } = useLoaded(
+    async (signal) => (asked.length ? (await get(path, { signal })).messages : []),
+    [path],
+  );
   const [forgets, setForgets] = useState(/** @type {number | null} */ (null));
   const [trouble, setTrouble] = useState("");
   const found = /** @type {Message[]} */ (value ?? []);
@@ -50,16 +53,21 @@ export function LeftDialog({ session, messages, chat, onClose }) {
     }
   };
   const back = () => {
-    bringBack(chat ?? null, found.flatMap(({ id, role, text }) => (id == null ? [] : [{ id, role, text }])));
+    bringBack(
+      chat ?? null,
+      found.flatMap(({ id, role, text }) => (id == null ? [] : [{ id, role, text }])),
+    );
     toast("They come back with your next message.");
     onClose();
   };
-  const footer = html`${forgets === null
-    ? html`<${Button} label="Forget…" icon="trash" kind="danger" onClick=${() => forget(true)} />
+  const footer = html`${
+    forgets === null
+      ? html`<${Button} label="Forget…" icon="trash" kind="danger" onClick=${() => forget(true)} />
         ${chat !== undefined && html`<${Button} label="Bring back" icon="back" kind="primary" onClick=${back} />`}`
-    : html`<p class="grow small">This deletes ${messagesOf(forgets)} from the memory, for good.</p>
+      : html`<p class="grow small">This deletes ${messagesOf(forgets)} from the memory, for good.</p>
         <${Button} label="Keep" onClick=${() => setForgets(null)} />
-        <${Button} label="Forget" icon="trash" kind="danger" onClick=${() => forget(false)} />`}`;
+        <${Button} label="Forget" icon="trash" kind="danger" onClick=${() => forget(false)} />`
+  }`;
   return html`<${Dialog} title="What has left" wide onClose=${onClose} footer=${ids.length > 0 && footer}>
     ${(error || trouble) && html`<p class="notice" role="alert">${error || trouble}</p>`}
     ${!value && !error && html`<p class="soft">Looking in the archive…</p>`}
@@ -85,7 +93,12 @@ export function TokensDialog({ sequence, piece, onClose }) {
   const start = piece.start + page * PAGE;
   const stop = Math.min(piece.stop, start + PAGE);
   const n_pages = Math.ceil((piece.stop - piece.start) / PAGE);
-  const at = new URLSearchParams({ cache: sequence.cache, session: sequence.session ?? "", start: `${start}`, stop: `${stop}` });
+  const at = new URLSearchParams({
+    cache: sequence.cache,
+    session: sequence.session ?? "",
+    start: `${start}`,
+    stop: `${stop}`,
+  });
   const { value, error } = useLoaded((signal) => get(`v1/window/tokens?${at}`, { signal }), [start, stop]);
   const footer = html`<p class="grow small soft figures">Tokens ${formatCount(start)} to ${formatCount(stop)}</p>
     <${Button} label="Earlier" icon="back" disabled=${page === 0} onClick=${() => setPage(page - 1)} />

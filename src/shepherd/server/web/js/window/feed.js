@@ -11,8 +11,9 @@ import { useEffect } from "preact/hooks";
 import { follow } from "../api.js";
 
 /**
- * @typedef {{start: number, stop: number, kind: string, message: number | null, keep: boolean, held: boolean}} Span
- * @typedef {{cache: string, seq: number | null, session: string | null, tier: "cells" | "memory" | "disk",
+ * @typedef {{start: number, stop: number, kind: string, message: number | null, keep: boolean, held: number}} Span
+ *   `held`: how many of its tokens
+ * @typedef {{cache: string, seq: number | string, session: string | null, tier: "cells" | "memory" | "disk",
  *   n_ctx: number, tokens: number, held: number, spans: Span[]}} Sequence
  * @typedef {{at: number | null, cached: number, new: number, generated: number, first_token_s: number | null,
  *   tokens_per_s: number | null}} Turn
@@ -39,14 +40,16 @@ export const beginning = signal(0);
 /** Why there is no stream, as a sentence. */
 export const failure = signal("");
 
-/** @param {{cache: string, session: string | null, seq?: number | null}} of */
-export const keyOf = ({ cache, session, seq }) => JSON.stringify([cache, session ?? seq ?? null]);
+/** @param {{cache: string, seq: number | string}} of */
+export const keyOf = ({ cache, seq }) => JSON.stringify([cache, seq]);
+export const TIERS = ["cells", "memory", "disk"];
 
-/** The sequence of a session; that in the cells before others. @param {string | null | undefined} session */
+/** The sequence of a session: the longest, of those in the cells if there are any. @param {string | null} session */
 export function sequenceOf(session) {
-  if (session == null) return null;
+  if (session === null) return null;
   const found = [...sequences.value.values()].filter((each) => each.session === session);
-  return found.find((each) => each.tier === "cells") ?? found[0] ?? null;
+  found.sort((a, b) => TIERS.indexOf(a.tier) - TIERS.indexOf(b.tier) || b.tokens - a.tokens);
+  return found[0] ?? null;
 }
 
 let n_happenings = 0;
@@ -76,9 +79,9 @@ const APPLY = {
   left: happen("left"),
   recalled: happen("recalled"),
   miss: happen("miss"),
-  moved(draft, event) {
-    if (!["cells", "memory", "disk"].includes(event.to)) draft.sequences.delete(keyOf(event));
-    happen("moved")(draft, event);
+  moved: happen("moved"),
+  gone(draft, event) {
+    draft.sequences.delete(keyOf(event));
   },
   pool(draft, { caches }) {
     draft.pool = caches;
@@ -98,13 +101,13 @@ function happen(type) {
 
 /** The sequence with the tokens that the model has written since. @param {Sequence} before @param {any} event */
 function grown(before, { tokens, kind }) {
+  const n = tokens - before.tokens;
   const last = before.spans.at(-1);
-  const goesOn = last?.held && last.kind === kind && last.stop === before.tokens;
-  const span = goesOn
-    ? { ...last, stop: tokens }
-    : { start: before.tokens, stop: tokens, kind, message: null, keep: false, held: true };
-  const spans = [...before.spans.slice(0, goesOn ? -1 : undefined), span];
-  return { ...before, tokens, held: before.held + tokens - before.tokens, spans };
+  const spans =
+    last?.kind === kind
+      ? [...before.spans.slice(0, -1), { ...last, stop: tokens, held: last.held + n }]
+      : [...before.spans, { start: before.tokens, stop: tokens, kind, message: null, keep: true, held: n }];
+  return { ...before, tokens, held: before.held + n, spans };
 }
 
 let waiting = /** @type {{type: string, data: any}[]} */ ([]);
@@ -125,7 +128,7 @@ function flush() {
   for (const { type, data } of waiting) if (!failure.value) APPLY[type]?.(draft, data);
   waiting = [];
   // A map is a new one each time; the parts that show it are drawn again only when it has changed.
-  if (!["hello", "spans", "grow", "moved"].some((type) => types.has(type))) draft.sequences = before.sequences;
+  if (!["hello", "spans", "grow", "gone"].some((type) => types.has(type))) draft.sequences = before.sequences;
   if (!types.has("turn")) draft.turns = before.turns;
   batch(() => {
     for (const [name, each] of Object.entries(signals)) each.value = /** @type {any} */ (draft)[name];

@@ -29,12 +29,17 @@ export function Turns({ turns }) {
   const shown = [...turns.entries()].reverse().slice(0, all ? undefined : FEW_TURNS);
   return html`<section class="turns">
     <h3>Turns</h3>
-    ${!turns.length
-      ? html`<p class="soft small">None yet.</p>`
-      : html`<p class="key small soft"><i class="cached" />from the cache <i class="new" />computed</p>
-          <table class="figures small">
-            <thead class="hidden">
-              <tr><th>Turn</th><th>Tokens of the prompt</th><th>First token</th><th>Answer</th></tr>
+    ${
+      !turns.length
+        ? html`<p class="soft small">None yet.</p>`
+        : html`<table class="figures small">
+            <thead>
+              <tr>
+                <th><span class="hidden">Turn</span></th>
+                <th><i class="cached" />cached <i class="new" />computed</th>
+                <th>first token</th>
+                <th>speed</th>
+              </tr>
             </thead>
             <tbody>
               ${shown.map(
@@ -51,9 +56,12 @@ export function Turns({ turns }) {
                 </tr>`,
               )}
             </tbody>
-          </table>`}
-    ${turns.length > FEW_TURNS &&
-    html`<${Button} label=${all ? "Fewer" : `All ${count(turns.length)}`} class="button quiet small" onClick=${() => setAll(!all)} />`}
+          </table>`
+    }
+    ${
+      turns.length > FEW_TURNS &&
+      html`<${Button} label=${all ? "Fewer" : `All ${count(turns.length)}`} class="button quiet small" onClick=${() => setAll(!all)} />`
+    }
   </section>`;
 }
 
@@ -72,12 +80,14 @@ const SAYS = /** @type {Record<string, {icon: any, text: (of: any) => string, mo
   miss: {
     icon: "warning",
     text: ({ token, of }) => `Cache missed from token ${count(token)} of ${count(of)}`,
-    more: ({ was, is, message }) => `was ${quoted(was)}, is ${quoted(is)}${message == null ? "" : `, in message ${message}`}`,
+    more: ({ was, is, message }) =>
+      `was ${quoted(was)}, is ${quoted(is)}${message == null ? "" : `, in message ${message}`}`,
   },
   moved: {
     icon: "memory",
     text: ({ from, to }) => `Moved: ${from} to ${to}`,
-    more: ({ tokens, ms, why }) => [`${count(tokens)} tokens`, ms != null && duration(ms), why].filter(Boolean).join(", "),
+    more: ({ tokens, ms, why }) =>
+      [`${count(tokens)} tokens`, ms != null && duration(ms), why].filter(Boolean).join(", "),
   },
 });
 
@@ -103,7 +113,9 @@ export function Happenings({ items, onOpen, nameOf }) {
         </li>`;
       })}
     </ol>
-    ${items.length > FEW_HAPPENINGS &&
-    html`<${Button} label=${all ? "Fewer" : `All ${count(items.length)}`} class="button quiet small" onClick=${() => setAll(!all)} />`}
+    ${
+      items.length > FEW_HAPPENINGS &&
+      html`<${Button} label=${all ? "Fewer" : `All ${count(items.length)}`} class="button quiet small" onClick=${() => setAll(!all)} />`
+    }
   </section>`;
 }

@@ -4,15 +4,15 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { get } from "../api.js";
 import { chats, go, online, toggleWindow, windowOpen } from "../state.js";
 import { Button, formatBytes, formatCount } from "../ui.js";
-import { Cells, countsOf, describe, nameOf, piecesOf, rowsFor, Swatch, ThinCells } from "./cells.js";
+import { Cells, countsOf, describe, nameOf, piecesOf, zoomFor, Swatch, ThinCells } from "./cells.js";
 import { LeftDialog, TokensDialog } from "./dialogs.js";
-import { beginning, failure, happenings, keyOf, pool, sequenceOf, sequences, turns, useFeed } from "./feed.js";
+import { beginning, failure, happenings, keyOf, pool, sequenceOf, sequences, TIERS, turns, useFeed } from "./feed.js";
 import { ago, Happenings, Turns } from "./log.js";
 
 /** @typedef {import("./feed.js").Sequence} Sequence @typedef {import("./feed.js").Turn} Turn */
 /** @typedef {{session: string | null, messages: number[]}} Left @typedef {import("./cells.js").Piece} Piece */
 
-const TIERS = { cells: "in cells", memory: "in memory", disk: "on disk" };
+const PLACES = { cells: "in cells", memory: "in memory", disk: "on disk" };
 const count = formatCount;
 
 /** The stored side of a chat: its session, its model, and its turns before the page looked.
@@ -28,7 +28,13 @@ function useChat(chat) {
     get(`v1/chats/${encodeURIComponent(chat)}?limit=200`, { signal: stop.signal }).then(
       ({ session = null, model, messages }) => {
         const seen = turns.value.get(session)?.length ?? 0;
-        setFound({ id: chat, session, model, seen, before: messages.filter((/** @type {any} */ each) => each.stats).map(turnOf) });
+        setFound({
+          id: chat,
+          session,
+          model,
+          seen,
+          before: messages.filter((/** @type {any} */ each) => each.stats).map(turnOf),
+        });
       },
       () => stop.signal.aborted || setFound({ id: chat, session: null, model: "", seen: 0, before: [] }),
     );
@@ -70,7 +76,7 @@ export function WindowView({ chat }) {
 export function ThinBar({ chat }) {
   useFeed();
   const found = useChat(chat);
-  const sequence = sequenceOf(found?.session);
+  const sequence = sequenceOf(found?.session ?? null);
   const others = sequence ? othersOf(sequence) : 0;
   const label = `${windowOpen.value ? "Close" : "Open"} the living window`;
   const held = sequence ? `${count(sequence.held)} of ${count(sequence.n_ctx)} tokens` : "";
@@ -87,12 +93,13 @@ function Panel({ chat }) {
   const [left, openLeft] = useState(/** @type {Left | null} */ (null));
   const [span, openSpan] = useState(/** @type {{sequence: Sequence, piece: Piece} | null} */ (null));
   useEffect(() => choose(null), [chat]);
-  const own = sequenceOf(found?.session);
-  const sequence = (chosen && sequences.value.get(chosen)) || own;
+  const own = sequenceOf(found?.session ?? null);
+  const sequence = sequenceOf(chosen) ?? (chosen && sequences.value.get(chosen)) ?? own;
   const session = sequence ? sequence.session : (found?.session ?? null);
   const isOwn = sequence === own;
   const before = isOwn && found ? found.before : NO_TURNS;
-  const recent = session === null ? NO_TURNS : (turns.value.get(session) ?? NO_TURNS).slice(isOwn && found ? found.seen : 0);
+  const recent =
+    session === null ? NO_TURNS : (turns.value.get(session) ?? NO_TURNS).slice(isOwn && found ? found.seen : 0);
   const showsAll = !sequence && chat === null;
   const happened = showsAll ? happenings.value : happenings.value.filter((each) => each.session === session);
 
@@ -109,9 +116,14 @@ function Panel({ chat }) {
       <${Button} label="Close the living window" icon="close" kind="quiet" short onClick=${toggleWindow} />
     </header>
     ${failure.value && html`<p class="notice" role="alert">${failure.value}</p>`}
-    ${sequence
-      ? html`<${Bar} key=${keyOf(sequence)} sequence=${sequence} onOpen=${open} />`
-      : chat !== null && found && !failure.value && html`<${NoCells} model=${found.model} hasTurns=${before.length > 0} />`}
+    ${
+      sequence
+        ? html`<${Bar} key=${keyOf(sequence)} sequence=${sequence} onOpen=${open} />`
+        : chat !== null &&
+          found &&
+          !failure.value &&
+          html`<${NoCells} model=${found.model} hasTurns=${before.length > 0} />`
+    }
     ${(sequence || chat !== null) && html`<${Turns} turns=${[...before, ...recent]} />`}
     ${!showsAll && html`<${Happenings} items=${happened} onOpen=${openLeft} />`}
     <${Pool} shown=${sequence ? keyOf(sequence) : ""} onChoose=${choose} />
@@ -124,19 +136,20 @@ const NO_TURNS = /** @type {Turn[]} */ ([]);
 
 /** @param {{sequence: Sequence, onOpen: (piece: Piece) => void}} props */
 function Bar({ sequence, onOpen }) {
-  const [zoom, setZoom] = useState(() => Math.log2(rowsFor(sequence.n_ctx)));
+  const [zoom, setZoom] = useState(() => zoomFor(sequence.n_ctx));
   const [pointed, point] = useState(/** @type {Piece | null} */ (null));
   const others = othersOf(sequence);
   const { n_ctx, held, tokens, tier } = sequence;
   const free = Math.max(0, n_ctx - held - others);
   const left = tokens - held;
   const counts = useMemo(() => countsOf(piecesOf(sequence)), [sequence]);
-  const legend = [...counts, ["others", others], ["free", free]].filter(([, n]) => n);
+  const kept = sequence.spans.reduce((sum, each) => sum + (each.keep ? each.held : 0), 0);
+  const rows = /** @type {[string, number][]} */ ([...counts, ["others", others], ["free", free], ["keep", kept]]);
   const rest = [`${count(free)} free`, left > 0 && `${count(left)} have left`].filter(Boolean).join(" · ");
   return html`<section class="bar">
     <div class="measure figures">
       <strong>${count(held)}</strong> of ${count(n_ctx)} tokens
-      <span class=${`badge ${tier === "cells" ? "good" : ""}`}>${TIERS[tier]}</span>
+      <span class=${`badge ${tier === "cells" ? "good" : ""}`}>${PLACES[tier]}</span>
       <label class="zoom" title="Zoom">
         <span class="hidden">Zoom: rows of the bar</span>
         <input type="range" min="0" max="6" value=${zoom} aria-valuetext=${`${2 ** zoom} rows`}
@@ -147,11 +160,13 @@ function Bar({ sequence, onOpen }) {
       onOpen=${onOpen} onPoint=${point} />
     <p class="pointed figures small" aria-live="polite">${pointed ? describe(pointed) : html`<span class="faint">${rest}</span>`}</p>
     <ul class="legend figures">
-      ${legend.map(
-        ([kind, n]) => html`<li key=${kind} data-on=${pointed ? pointed.kind === kind : undefined}>
+      ${rows
+        .filter(([, n]) => n)
+        .map(
+          ([kind, n]) => html`<li key=${kind} data-on=${pointed ? pointed.kind === kind : undefined}>
           <${Swatch} kind=${kind} /><span class="grow">${nameOf(kind)}</span><span>${count(n)}</span>
         </li>`,
-      )}
+        )}
     </ul>
   </section>`;
 }
@@ -177,7 +192,9 @@ function titleOf(session) {
 /** All conversations, by where they are. @param {{shown: string, onChoose: (key: string) => void}} props */
 function Pool({ shown, onChoose }) {
   const all = Object.entries(pool.value);
-  const names = [...new Set([...all.map(([name]) => name), ...[...sequences.value.values()].map(({ cache }) => cache)])];
+  const names = [
+    ...new Set([...all.map(([name]) => name), ...[...sequences.value.values()].map(({ cache }) => cache)]),
+  ];
   return html`<section class="pool">
     <h3>All conversations</h3>
     ${!names.length && html`<p class="soft small">No model is loaded.</p>`}
@@ -189,11 +206,16 @@ function Pool({ shown, onChoose }) {
 function CachePool({ name, cache, shown, onChoose }) {
   const held = [...sequences.value.values()].filter((each) => each.cache === name);
   const rows = held.map((each) => {
-    const figures = cache?.sequences?.find(({ seq, session }) => (each.session === null ? seq === each.seq : session === each.session));
-    return { ...each, id: keyOf(each), idle_s: figures?.idle_s ?? null, state: figures?.state ?? "idle", speed: figures?.tokens_per_s };
+    const figures = cache?.sequences?.find(({ seq }) => seq === each.seq);
+    return {
+      ...each,
+      id: keyOf(each),
+      idle_s: figures?.idle_s ?? null,
+      state: figures?.state ?? "idle",
+      speed: figures?.tokens_per_s,
+    };
   });
-  const order = Object.keys(TIERS);
-  rows.sort((a, b) => order.indexOf(a.tier) - order.indexOf(b.tier) || (a.idle_s ?? 0) - (b.idle_s ?? 0));
+  rows.sort((a, b) => TIERS.indexOf(a.tier) - TIERS.indexOf(b.tier) || (a.idle_s ?? 0) - (b.idle_s ?? 0));
   const used = cache?.used ?? 0;
   const n_ctx = cache?.n_ctx ?? held[0]?.n_ctx ?? 0;
   const sizes = [
@@ -211,7 +233,7 @@ function CachePool({ name, cache, shown, onChoose }) {
             <span class="figures small">${count(held)}</span>
             <span class="share" data-tier=${tier} style=${{ "--share": n_ctx ? held / n_ctx : 0 }} />
             <span class="small faint figures">
-              ${state === "idle" ? [TIERS[tier], idle_s !== null && ago(idle_s)].filter(Boolean).join(" · ") : state === "prefill" ? "reading" : "writing"}
+              ${state === "idle" ? [PLACES[tier], idle_s !== null && ago(idle_s)].filter(Boolean).join(" · ") : state === "prefill" ? "reading" : "writing"}
             </span>
           </button>
         </li>`,
@@ -225,5 +247,5 @@ function CachePool({ name, cache, shown, onChoose }) {
 function chooseOr(session, key, choose) {
   const chat = chats.value?.find((each) => /** @type {any} */ (each).session === session);
   if (chat) go("chat", chat.id);
-  else choose(key);
+  else choose(session ?? key);
 }
