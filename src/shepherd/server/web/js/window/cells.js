@@ -6,7 +6,7 @@
  *   ▕▚▚▓▓██▒▒▒▒▒▒▒│││██▏     a piece is a run of cells; │ a hole: what was there has left, and has no cell
  *   ▕██▒▒▒▒▒▒      ///▏      then free cells, and those of other conversations
  *
- * A kind has a colour, a pattern and a name. The canvas is drawn in animation frames, in which nothing is measured.
+ * A kind has a colour, a pattern and a name.
  */
 import { html } from "htm/preact";
 import { signal } from "@preact/signals";
@@ -65,19 +65,11 @@ export function piecesOf({ spans }) {
     const tokens = stop - start - held;
     const last = pieces.at(-1);
     if (tokens && last?.kind === "hole") {
-      last.stop = stop;
       last.tokens += tokens;
       if (message !== null && last.messages.at(-1) !== message) last.messages.push(message);
     } else if (tokens) pieces.push({ key: `hole ${start}`, kind: "hole", start, stop, messages, keep: false, tokens });
   }
   return pieces;
-}
-
-/** Tokens by kind, in the order of `KINDS`. @param {Piece[]} pieces @returns {[string, number][]} */
-export function countsOf(pieces) {
-  const counts = new Map(Object.keys(KINDS).map((kind) => [kind, 0]));
-  for (const { kind, tokens } of pieces) counts.set(kind, (counts.get(kind) ?? 0) + tokens);
-  return [...counts].filter(([, n]) => n);
 }
 
 /** @param {Piece} piece */
@@ -88,41 +80,10 @@ export function describe({ kind, messages, tokens, keep }) {
   return parts.filter(Boolean).join(" · ");
 }
 
-/** @param {Piece[]} pieces @param {number} n_ctx @param {number} length of all rows @param {Map<string, number>} cells
- * by key, as they are drawn now @returns {Placed[]} */
-function place(pieces, n_ctx, length, cells) {
-  const n_holes = pieces.filter(({ kind }) => kind === "hole").length;
-  const hole_px = n_holes ? Math.min(HOLE_PX, (length * HOLES) / n_holes) : 0;
-  const n_held = pieces.reduce((sum, { key }) => sum + (cells.get(key) ?? 0), 0);
-  const scale = (length - n_holes * hole_px) / Math.max(1, n_ctx, n_held);
-  let right = 0;
-  return pieces.map((piece) => {
-    const left = right;
-    right += (piece.kind === "hole" ? hole_px : 0) + (cells.get(piece.key) ?? 0) * scale;
-    return { ...piece, left, right };
-  });
-}
-
-/** The number of the piece at a place, or -1. @param {Placed[]} placed @param {number} at */
-function pieceAt(placed, at) {
-  let low = 0;
-  for (let high = placed.length; low < high;) {
-    const middle = (low + high) >> 1;
-    if (placed[middle].right > at) high = middle;
-    else low = middle + 1;
-  }
-  return low < placed.length ? low : -1;
-}
-
 /** A kind's colour and pattern, for the legend. @param {{kind: string}} props */
 export const Swatch = ({ kind }) => html`<svg class="swatch" viewBox="0 0 6 6" aria-hidden="true" data-kind=${kind}>
   <rect width="6" height="6" style=${{ fill: colourOf(kind) }} /><path d=${lookOf(kind).pattern} />
 </svg>`;
-
-const dark = matchMedia("(prefers-color-scheme: dark)");
-const still = matchMedia("(prefers-reduced-motion: reduce)");
-const isDark = signal(dark.matches);
-dark.addEventListener("change", () => (isDark.value = dark.matches));
 
 /**
  * @param {{sequence: Sequence, others: number, rows: number, summary: string, onOpen: (piece: Piece) => void,
@@ -131,19 +92,17 @@ dark.addEventListener("change", () => (isDark.value = dark.matches));
 export function Cells({ sequence, others, rows, summary, onOpen, onPoint }) {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const pieces = useMemo(() => piecesOf(sequence), [sequence]);
-  const drawing = useDrawing(box, pieces, sequence.n_ctx, others, rows);
+  const [marked, setMarked] = useState(-1);
   const [current, setCurrent] = useState(-1);
+  const placed = useDrawing(box, pieces, sequence.n_ctx, others, rows, marked);
   const row_px = heightOf(rows);
+  useEffect(() => onPoint(pieces[marked] ?? null), [pieces, marked]);
 
-  /** @param {number} at */
-  const point = (at) => {
-    drawing.mark(at);
-    onPoint(pieces[at] ?? null);
-  };
-  /** @param {MouseEvent} event */
+  /** The piece under the pointer. @param {MouseEvent} event */
   const find = ({ offsetX, offsetY }) => {
     const row = Math.min(rows - 1, Math.floor(offsetY / (row_px + GAP_PX)));
-    return pieceAt(drawing.placed, row * /** @type {HTMLElement} */ (box.current).offsetWidth + offsetX);
+    const at = row * /** @type {HTMLElement} */ (box.current).offsetWidth + offsetX;
+    return placed.current.findIndex(({ right }) => right > at);
   };
   /** @param {KeyboardEvent} event */
   const move = (event) => {
@@ -154,7 +113,7 @@ export function Cells({ sequence, others, rows, summary, onOpen, onPoint }) {
     while (pieces[next]?.kind === "markup") next += step;
     if (!pieces[next]) return;
     setCurrent(next);
-    point(next);
+    setMarked(next);
   };
   return html`<div class="cells" role="group" aria-label="Cells of this conversation">
     <p class="hidden">${summary}</p>
@@ -164,10 +123,10 @@ export function Cells({ sequence, others, rows, summary, onOpen, onPoint }) {
       style=${{ "--rows": rows, "--row": `${row_px}px`, "--gap": `${GAP_PX}px` }}
       aria-label=${pieces[current] ? describe(pieces[current]) : "Parts of the bar: arrow keys move, Enter opens"}
       onKeyDown=${move}
-      onFocus=${() => point(current)}
-      onBlur=${() => point(-1)}
-      onMouseMove=${(/** @type {MouseEvent} */ event) => point(find(event))}
-      onMouseLeave=${() => point(-1)}
+      onFocus=${() => setMarked(current)}
+      onBlur=${() => setMarked(-1)}
+      onMouseMove=${(/** @type {MouseEvent} */ event) => setMarked(find(event))}
+      onMouseLeave=${() => setMarked(-1)}
       onClick=${(/** @type {MouseEvent} */ event) => {
         const piece = pieces[event.detail ? find(event) : current];
         if (piece) onOpen(piece);
@@ -181,159 +140,149 @@ export function Cells({ sequence, others, rows, summary, onOpen, onPoint }) {
 /** The bar in one low row, without control. @param {{sequence: Sequence, others: number}} props */
 export function ThinCells({ sequence, others }) {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
-  const pieces = useMemo(() => piecesOf(sequence), [sequence]);
-  useDrawing(box, pieces, sequence.n_ctx, others, 1);
+  useDrawing(
+    box,
+    useMemo(() => piecesOf(sequence), [sequence]),
+    sequence.n_ctx,
+    others,
+    1,
+    -1,
+  );
   return html`<span class="thin-cells" ref=${box}><canvas aria-hidden="true"></canvas></span>`;
 }
 
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const still = matchMedia("(prefers-reduced-motion: reduce)");
+const isDark = signal(dark.matches);
+dark.addEventListener("change", () => (isDark.value = dark.matches));
+
 /**
- * Draws into the canvas of `box`, once when something changes and in each frame while something moves.
+ * Draws into the canvas of `box` whenever the component is, and in each frame while pieces grow, shrink or leave.
  * @param {{current: HTMLElement | null}} box @param {Piece[]} pieces @param {number} n_ctx @param {number} others
- * @param {number} rows
+ * @param {number} rows @param {number} marked the number of a piece
+ * @returns {{current: Placed[]}} where the pieces are
  */
-function useDrawing(box, pieces, n_ctx, others, rows) {
-  const [now] = useState(() => new Drawing());
-  useEffect(() => now.show(pieces, n_ctx, others, rows), [pieces, n_ctx, others, rows]);
+function useDrawing(box, pieces, n_ctx, others, rows, marked) {
+  const placed = useRef(/** @type {Placed[]} */ ([]));
+  const look = useRef(/** @type {ReturnType<typeof lookIn> | null} */ (null));
+  /** Cells of the pieces by key: when they began to move, and as they were drawn last. */
+  const moving = useRef({
+    from: /** @type {Map<string, number>} */ (new Map()),
+    drawn: new Map(),
+    began_ms: 0,
+  }).current;
+  useEffect(() => {
+    moving.from = moving.drawn;
+    moving.began_ms = performance.now();
+  }, [pieces]);
+  useEffect(() => {
+    look.current = lookIn(/** @type {HTMLElement} */ (box.current));
+  }, [theme.value, isDark.value]);
   useEffect(() => {
     const element = /** @type {HTMLElement} */ (box.current);
-    now.dress(element);
-    const watch = new ResizeObserver(([{ contentRect }]) => now.resize(contentRect.width, contentRect.height));
-    watch.observe(element);
-    return () => {
-      watch.disconnect();
-      now.stop();
+    const canvas = /** @type {HTMLCanvasElement} */ (element.querySelector("canvas"));
+    let [frame, width, height] = [0, 0, 0];
+    /** @param {number} at_ms */
+    const draw = (at_ms) => {
+      const part = still.matches ? 1 : Math.max(0, Math.min(1, (at_ms - moving.began_ms) / MOTION_MS));
+      const cells = pieces.map(({ key, kind, tokens }) => {
+        const to = kind === "hole" ? 0 : tokens;
+        return (moving.from.get(key) ?? (moving.from.size ? 0 : to)) * (1 - part) + to * part;
+      });
+      moving.drawn = new Map(pieces.map(({ key }, at) => [key, cells[at]]));
+      placed.current = place(pieces, cells, n_ctx, width * rows);
+      const shown = { width, height, rows, others: others / n_ctx, placed: placed.current, marked };
+      paint(/** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d")), look.current, shown);
+      if (part < 1) frame = requestAnimationFrame(draw);
     };
-  }, [theme.value, isDark.value]);
-  return now;
+    // It reports the size at once, before the next picture: nothing is measured.
+    const watch = new ResizeObserver(([{ contentRect }]) => {
+      ({ width, height } = contentRect);
+      const [wide, high] = [Math.round(width * devicePixelRatio), Math.round(height * devicePixelRatio)];
+      if (canvas.width !== wide) canvas.width = wide;
+      if (canvas.height !== high) canvas.height = high;
+      cancelAnimationFrame(frame);
+      if (width) draw(performance.now());
+    });
+    watch.observe(element);
+    return () => (watch.disconnect(), cancelAnimationFrame(frame));
+  });
+  return placed;
 }
 
-/** A canvas, and the pieces on their way to where they belong. */
-class Drawing {
-  shown = { pieces: /** @type {Piece[]} */ ([]), n_ctx: 1, others: 0, rows: 1 };
-  size = { width: 0, height: 0 };
-  /** Cells of the pieces by key: when they began to move, and as they were drawn last. */
-  from = /** @type {Map<string, number>} */ (new Map());
-  drawn = /** @type {Map<string, number>} */ (new Map());
-  began_ms = 0;
-  placed = /** @type {Placed[]} */ ([]);
-  marked = -1;
-  frame = 0;
-  canvas = /** @type {HTMLCanvasElement | null} */ (null);
-  /** By kind. */
-  fills = /** @type {Map<string, CanvasPattern>} */ (new Map());
-  ground = "";
-  ink = "";
+/** @param {Piece[]} pieces @param {number[]} cells of each @param {number} n_ctx @param {number} length of all rows */
+function place(pieces, cells, n_ctx, length) {
+  const n_holes = pieces.filter(({ kind }) => kind === "hole").length;
+  const hole_px = n_holes ? Math.min(HOLE_PX, (length * HOLES) / n_holes) : 0;
+  const n_held = cells.reduce((sum, n) => sum + n, 0);
+  const scale = (length - n_holes * hole_px) / Math.max(1, n_ctx, n_held);
+  let right = 0;
+  return pieces.map((piece, at) => {
+    const left = right;
+    right += (piece.kind === "hole" ? hole_px : 0) + cells[at] * scale;
+    return { ...piece, left, right };
+  });
+}
 
-  /** @param {Piece[]} pieces @param {number} n_ctx @param {number} others @param {number} rows */
-  show(pieces, n_ctx, others, rows) {
-    this.shown = { pieces, n_ctx, others, rows };
-    this.from = this.drawn;
-    this.began_ms = performance.now();
-    this.ask();
-  }
-  /** @param {number} at */
-  mark(at) {
-    this.marked = at;
-    this.ask();
-  }
-  /** Takes the colours that the page has now: a canvas does not read custom properties. @param {HTMLElement} box */
-  dress(box) {
-    this.canvas = box.querySelector("canvas");
-    const probe = box.appendChild(document.createElement("i"));
-    /** @param {string} colour */
-    const read = (colour) => {
-      probe.style.color = colour;
-      return getComputedStyle(probe).color;
-    };
-    [this.ground, this.ink] = [read("var(--bg-side)"), read("var(--text)")];
-    for (const kind of Object.keys(KINDS)) {
-      const tile = document.createElement("canvas");
-      tile.width = tile.height = Math.round(6 * devicePixelRatio);
-      const pen = /** @type {CanvasRenderingContext2D} */ (tile.getContext("2d"));
-      pen.scale(tile.width / 6, tile.width / 6);
-      pen.fillStyle = read(colourOf(kind));
-      pen.fillRect(0, 0, 6, 6);
-      pen.globalAlpha = kind === "hole" ? 0.6 : 0.3;
-      pen.strokeStyle = kind === "hole" ? this.ink : this.ground;
-      pen.stroke(new Path2D(lookOf(kind).pattern));
-      const fill = /** @type {CanvasPattern} */ (pen.createPattern(tile, "repeat"));
-      fill.setTransform(new DOMMatrix().scale(6 / tile.width));
-      this.fills.set(kind, fill);
+/** The fills of the kinds and the colour of marks, as they are now: a canvas does not read custom properties.
+ * @param {HTMLElement} box */
+function lookIn(box) {
+  const probe = box.appendChild(document.createElement("i"));
+  /** @param {string} colour */
+  const read = (colour) => {
+    probe.style.color = colour;
+    return getComputedStyle(probe).color;
+  };
+  const [ground, ink] = [read("var(--bg-side)"), read("var(--text)")];
+  const fills = Object.keys(KINDS).map((kind) => {
+    const tile = document.createElement("canvas");
+    tile.width = tile.height = Math.round(6 * devicePixelRatio);
+    const pen = /** @type {CanvasRenderingContext2D} */ (tile.getContext("2d"));
+    pen.scale(tile.width / 6, tile.width / 6);
+    pen.fillStyle = read(colourOf(kind));
+    pen.fillRect(0, 0, 6, 6);
+    pen.globalAlpha = kind === "hole" ? 0.6 : 0.3;
+    pen.strokeStyle = kind === "hole" ? ink : ground;
+    pen.stroke(new Path2D(lookOf(kind).pattern));
+    const fill = /** @type {CanvasPattern} */ (pen.createPattern(tile, "repeat"));
+    fill.setTransform(new DOMMatrix().scale(6 / tile.width));
+    return /** @type {const} */ ([kind, fill]);
+  });
+  probe.remove();
+  return { fills: new Map(fills), ink };
+}
+
+/** @param {CanvasRenderingContext2D} pen @param {ReturnType<typeof lookIn> | null} look @param {{width: number,
+ *   height: number, rows: number, others: number, placed: Placed[], marked: number}} shown */
+function paint(pen, look, { width, height, rows, others, placed, marked }) {
+  if (!look) return;
+  const gap = rows > 1 ? GAP_PX : 0;
+  const row_px = (height - gap * (rows - 1)) / rows;
+  const length = width * rows;
+  pen.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
+  pen.clearRect(0, 0, width, height);
+  /** @param {number} left @param {number} right @param {(x: number, y: number, w: number) => void} each row's part */
+  const inRows = (left, right, each) => {
+    for (let row = Math.floor(left / width); row * width < right - 0.01 && row < rows; row++) {
+      const from = Math.max(left, row * width);
+      each(from - row * width, row * (row_px + gap), Math.min(right, (row + 1) * width) - from);
     }
-    probe.remove();
-  }
-  /** @param {number} width @param {number} height */
-  resize(width, height) {
-    this.size = { width, height };
-    const canvas = /** @type {HTMLCanvasElement} */ (this.canvas);
-    canvas.width = Math.round(width * devicePixelRatio);
-    canvas.height = Math.round(height * devicePixelRatio);
-    this.draw(performance.now());
-  }
-  ask() {
-    this.frame ||= requestAnimationFrame((at_ms) => {
-      this.frame = 0;
-      this.draw(at_ms);
+  };
+  /** @param {{kind: string, left: number, right: number, keep?: boolean}} piece */
+  const fill = ({ kind, left, right, keep }) => {
+    const hair = right - left > 4 ? 1 : 0; // keeps neighbours apart, where there is room for it
+    inRows(left, right, (x, y, w) => {
+      pen.fillStyle = /** @type {CanvasPattern} */ (look.fills.get(kind) ?? look.fills.get("markup"));
+      pen.fillRect(x, y, Math.max(0.5, w - hair), row_px);
+      pen.fillStyle = look.ink;
+      if (keep && row_px > 6) pen.fillRect(x, y + row_px - 2, Math.max(0.5, w - hair), 2);
     });
-  }
-  stop() {
-    cancelAnimationFrame(this.frame);
-    this.frame = 0;
-  }
-
-  /** @param {number} at_ms */
-  draw(at_ms) {
-    const { pieces, n_ctx, others, rows } = this.shown;
-    const length = this.size.width * rows;
-    if (!length) return;
-    const part = still.matches ? 1 : Math.max(0, Math.min(1, (at_ms - this.began_ms) / MOTION_MS));
-    const isFirst = !this.from.size;
-    const cells = pieces.map(({ key, kind, tokens }) => {
-      const to = kind === "hole" ? 0 : tokens;
-      const from = isFirst ? to : (this.from.get(key) ?? 0);
-      return /** @type {const} */ ([key, from + (to - from) * part]);
-    });
-    this.drawn = new Map(cells);
-    this.placed = place(pieces, n_ctx, length, this.drawn);
-    this.paint(length, length - (others / n_ctx) * length);
-    if (part < 1) this.ask();
-  }
-
-  /** @param {number} length of all rows @param {number} end where other conversations begin */
-  paint(length, end) {
-    const { width, height } = this.size;
-    const { rows } = this.shown;
-    const gap = rows > 1 ? GAP_PX : 0;
-    const row_px = (height - gap * (rows - 1)) / rows;
-    const pen = this.canvas?.getContext("2d");
-    if (!pen) return;
-    pen.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
-    pen.clearRect(0, 0, width, height);
-    /** @param {number} left @param {number} right @param {(x: number, y: number, w: number) => void} each row's part */
-    const inRows = (left, right, each) => {
-      for (let row = Math.floor(left / width); row * width < right - 0.01 && row < rows; row++) {
-        const from = Math.max(left, row * width);
-        each(from - row * width, row * (row_px + gap), Math.min(right, (row + 1) * width) - from);
-      }
-    };
-    /** @param {string} kind @param {number} left @param {number} right @param {boolean} [keep] */
-    const fill = (kind, left, right, keep) => {
-      // Neighbours are kept apart by a hair, where there is room for it.
-      const hair = right - left > 4 ? 1 : 0;
-      inRows(left, right, (x, y, w) => {
-        pen.fillStyle = /** @type {CanvasPattern} */ (this.fills.get(kind) ?? this.fills.get("markup"));
-        pen.fillRect(x, y, Math.max(0.5, w - hair), row_px);
-        pen.fillStyle = this.ink;
-        if (keep) pen.fillRect(x, y + row_px - 2, Math.max(0.5, w - hair), 2);
-      });
-    };
-    fill("free", 0, length);
-    fill("others", end, length);
-    for (const { kind, left, right, keep } of this.placed) fill(kind, left, right, keep);
-    const marked = this.placed[this.marked];
-    pen.strokeStyle = this.ink;
-    pen.lineWidth = 2;
-    if (marked)
-      inRows(marked.left, marked.right, (x, y, w) => pen.strokeRect(x + 1, y + 1, Math.max(1, w - 2), row_px - 2));
-  }
+  };
+  fill({ kind: "free", left: 0, right: length });
+  fill({ kind: "others", left: length * (1 - others), right: length });
+  placed.forEach(fill);
+  pen.strokeStyle = look.ink;
+  pen.lineWidth = 2;
+  const { left, right } = placed[marked] ?? { left: 0, right: 0 };
+  inRows(left, right, (x, y, w) => pen.strokeRect(x + 1, y + 1, Math.max(1, w - 2), row_px - 2));
 }

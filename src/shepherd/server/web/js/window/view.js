@@ -1,57 +1,40 @@
-/** The living window: what the model holds of a conversation, what it computed, what left and came back, while it happens. */
+/** The living window: what the model holds of a conversation, what it computed, what left and came back. */
 import { html } from "htm/preact";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { get } from "../api.js";
 import { chats, go, online, toggleWindow, windowOpen } from "../state.js";
-import { Button, formatBytes, formatCount } from "../ui.js";
-import { Cells, countsOf, describe, nameOf, piecesOf, zoomFor, Swatch, ThinCells } from "./cells.js";
+import { Button, formatBytes, formatCount as count } from "../ui.js";
+import { Cells, describe, KINDS, nameOf, piecesOf, Swatch, ThinCells, zoomFor } from "./cells.js";
 import { LeftDialog, TokensDialog } from "./dialogs.js";
 import { beginning, failure, happenings, keyOf, pool, sequenceOf, sequences, TIERS, turns, useFeed } from "./feed.js";
-import { ago, Happenings, Turns } from "./log.js";
+import { formatIdle, Happenings, Turns } from "./log.js";
 
 /** @typedef {import("./feed.js").Sequence} Sequence @typedef {import("./feed.js").Turn} Turn */
-/** @typedef {{session: string | null, messages: number[]}} Left @typedef {import("./cells.js").Piece} Piece */
+/** @typedef {import("./cells.js").Piece} Piece @typedef {import("./log.js").Left} Left */
+/** @typedef {{id: string | null, session: string | null, model: string, before: Turn[], n_seen: number}} Stored */
 
 const PLACES = { cells: "in cells", memory: "in memory", disk: "on disk" };
-const count = formatCount;
+const STATES = /** @type {Record<string, string>} */ ({ prefill: "reads", generate: "writes" });
+const NOTHING = /** @type {Stored} */ ({ id: null, session: null, model: "", before: [], n_seen: 0 });
 
-/** The stored side of a chat: its session, its model, and its turns before the page looked.
- * @param {string | null} chat */
-function useChat(chat) {
-  const [found, setFound] = useState(/** @type {any} */ (null));
-  const listed = chats.value?.find(({ id }) => id === chat);
-  const round = [chat, beginning.value, listed?.changed, listed?.n_messages, listed?.running];
+/** What the server has stored of a chat: its session, its model, and its turns before the page looked.
+ * @param {string | null} chat @returns {Stored} */
+function useStored(chat) {
+  const [stored, setStored] = useState(NOTHING);
+  const { changed, n_messages, running } = chats.value?.find(({ id }) => id === chat) ?? {};
   useEffect(() => {
-    const stop = new AbortController();
-    if (found?.id !== chat) setFound(null);
     if (chat === null) return;
-    get(`v1/chats/${encodeURIComponent(chat)}?limit=200`, { signal: stop.signal }).then(
-      ({ session = null, model, messages }) => {
-        const seen = turns.value.get(session)?.length ?? 0;
-        setFound({
-          id: chat,
-          session,
-          model,
-          seen,
-          before: messages.filter((/** @type {any} */ each) => each.stats).map(turnOf),
-        });
-      },
-      () => stop.signal.aborted || setFound({ id: chat, session: null, model: "", seen: 0, before: [] }),
-    );
+    const stop = new AbortController();
+    get(`v1/chats/${encodeURIComponent(chat)}?limit=200`, { signal: stop.signal })
+      .then(({ session = null, model, messages }) => {
+        const before = messages.flatMap((/** @type {{stats?: Turn}} */ { stats }) => stats ?? []);
+        setStored({ id: chat, session, model, before, n_seen: turns.value.get(session)?.length ?? 0 });
+      })
+      .catch(() => stop.signal.aborted || setStored({ ...NOTHING, id: chat }));
     return () => stop.abort();
-  }, round);
-  return found?.id === chat ? found : null;
+  }, [chat, beginning.value, changed, n_messages, running]);
+  return stored.id === chat ? stored : NOTHING;
 }
-
-/** @param {any} message @returns {Turn} */
-const turnOf = ({ at = null, stats }) => ({
-  at,
-  cached: stats.cached ?? 0,
-  new: stats.new ?? 0,
-  generated: stats.output ?? 0,
-  first_token_s: stats.first_token_s ?? null,
-  tokens_per_s: stats.tokens_per_s ?? null,
-});
 
 /** Cells that other conversations of the cache hold. @param {Sequence} sequence */
 function othersOf({ cache, tier, held, n_ctx }) {
@@ -59,55 +42,42 @@ function othersOf({ cache, tier, held, n_ctx }) {
   return Math.max(0, Math.min(used, n_ctx - held));
 }
 
-/** @param {Sequence} sequence @param {number} others */
-function summaryOf(sequence, others) {
-  const parts = countsOf(piecesOf(sequence)).map(([kind, n]) => `${nameOf(kind).toLowerCase()} ${count(n)}`);
-  const free = Math.max(0, sequence.n_ctx - sequence.held - others);
-  return `${count(sequence.held)} of ${count(sequence.n_ctx)} tokens: ${[...parts, `free ${count(free)}`].join(", ")}.`;
-}
-
 /** @param {{chat: string | null}} props */
 export function WindowView({ chat }) {
   useFeed();
-  return windowOpen.value ? html`<${Panel} chat=${chat} />` : html`<${ThinBar} chat=${chat} />`;
+  return windowOpen.value ? html`<${Panel} key=${chat} chat=${chat} />` : html`<${ThinBar} chat=${chat} />`;
 }
 
 /** A low bar that is always seen; it opens and closes the window. @param {{chat: string | null}} props */
 export function ThinBar({ chat }) {
   useFeed();
-  const found = useChat(chat);
-  const sequence = sequenceOf(found?.session ?? null);
-  const others = sequence ? othersOf(sequence) : 0;
+  const sequence = sequenceOf(useStored(chat).session);
   const label = `${windowOpen.value ? "Close" : "Open"} the living window`;
   const held = sequence ? `${count(sequence.held)} of ${count(sequence.n_ctx)} tokens` : "";
-  return html`<button type="button" class="thin-bar" title=${label} aria-expanded=${String(windowOpen.value)} onClick=${toggleWindow}>
+  return html`<button type="button" class="thin-bar" title=${label} aria-expanded=${String(windowOpen.value)}
+    onClick=${toggleWindow}>
     <span class="hidden">${label}. ${held}</span>
-    ${sequence ? html`<${ThinCells} sequence=${sequence} others=${others} />` : html`<span class="thin-cells" />`}
+    ${sequence ? html`<${ThinCells} sequence=${sequence} others=${othersOf(sequence)} />` : html`<span class="thin-cells" />`}
   </button>`;
 }
 
 /** @param {{chat: string | null}} props */
 function Panel({ chat }) {
-  const found = useChat(chat);
+  const stored = useStored(chat);
   const [chosen, choose] = useState(/** @type {string | null} */ (null));
   const [left, openLeft] = useState(/** @type {Left | null} */ (null));
-  const [span, openSpan] = useState(/** @type {{sequence: Sequence, piece: Piece} | null} */ (null));
-  useEffect(() => choose(null), [chat]);
-  const own = sequenceOf(found?.session ?? null);
-  const sequence = sequenceOf(chosen) ?? (chosen && sequences.value.get(chosen)) ?? own;
-  const session = sequence ? sequence.session : (found?.session ?? null);
+  const [opened, openSpan] = useState(/** @type {{sequence: Sequence, piece: Piece} | null} */ (null));
+  const own = sequenceOf(stored.session);
+  const sequence = (chosen && (sequenceOf(chosen) ?? sequences.value.get(chosen))) || own;
+  const session = sequence?.session ?? stored.session;
   const isOwn = sequence === own;
-  const before = isOwn && found ? found.before : NO_TURNS;
-  const recent =
-    session === null ? NO_TURNS : (turns.value.get(session) ?? NO_TURNS).slice(isOwn && found ? found.seen : 0);
-  const showsAll = !sequence && chat === null;
-  const happened = showsAll ? happenings.value : happenings.value.filter((each) => each.session === session);
-
+  const recent = turns.value.get(session ?? "") ?? [];
+  const all = isOwn ? [...stored.before, ...recent.slice(stored.n_seen)] : recent;
+  const happened = happenings.value.filter((each) => each.session === session);
   /** @param {Piece} piece */
   const open = (piece) => {
-    if (!sequence) return;
     if (piece.kind === "hole") openLeft({ session, messages: piece.messages });
-    else openSpan({ sequence, piece });
+    else if (sequence) openSpan({ sequence, piece });
   };
   return html`<div class="living" data-stale=${!online.value}>
     <header>
@@ -116,36 +86,43 @@ function Panel({ chat }) {
       <${Button} label="Close the living window" icon="close" kind="quiet" short onClick=${toggleWindow} />
     </header>
     ${failure.value && html`<p class="notice" role="alert">${failure.value}</p>`}
+    ${sequence && html`<${Bar} key=${session ?? keyOf(sequence)} sequence=${sequence} onOpen=${open} />`}
+    ${!sequence && stored.id && !failure.value && html`<p class="note soft small">${reasonOf(stored)}</p>`}
     ${
-      sequence
-        ? html`<${Bar} key=${keyOf(sequence)} sequence=${sequence} onOpen=${open} />`
-        : chat !== null &&
-          found &&
-          !failure.value &&
-          html`<${NoCells} model=${found.model} hasTurns=${before.length > 0} />`
+      (sequence || chat !== null) &&
+      html`<${Turns} turns=${all} /><${Happenings} items=${happened} onOpen=${openLeft} />`
     }
-    ${(sequence || chat !== null) && html`<${Turns} turns=${[...before, ...recent]} />`}
-    ${!showsAll && html`<${Happenings} items=${happened} onOpen=${openLeft} />`}
-    <${Pool} shown=${sequence ? keyOf(sequence) : ""} onChoose=${choose} />
-    ${showsAll && html`<${Happenings} items=${happened} onOpen=${openLeft} nameOf=${titleOf} />`}
+    <${Pool} shown=${sequence} onChoose=${choose} />
+    ${!sequence && chat === null && html`<${Happenings} items=${happenings.value} onOpen=${openLeft} nameOf=${titleOf} />`}
     ${left && html`<${LeftDialog} ...${left} chat=${isOwn ? chat : undefined} onClose=${() => openLeft(null)} />`}
-    ${span && html`<${TokensDialog} ...${span} onClose=${() => openSpan(null)} />`}
+    ${opened && html`<${TokensDialog} ...${opened} onClose=${() => openSpan(null)} />`}
   </div>`;
 }
-const NO_TURNS = /** @type {Turn[]} */ ([]);
+
+/** Why there is no bar. @param {Stored} stored */
+function reasonOf({ model, before }) {
+  if (!before.length) return "No token yet. The bar fills with the first answer.";
+  if (Object.values(pool.value).some((each) => each.model === model))
+    return "No token of this chat is held now. Its next answer computes what fits.";
+  return `${model} runs elsewhere, so its cells cannot be seen from here. The figures of the turns are its own.`;
+}
 
 /** @param {{sequence: Sequence, onOpen: (piece: Piece) => void}} props */
 function Bar({ sequence, onOpen }) {
-  const [zoom, setZoom] = useState(() => zoomFor(sequence.n_ctx));
+  const [zoom, setZoom] = useState(zoomFor(sequence.n_ctx));
   const [pointed, point] = useState(/** @type {Piece | null} */ (null));
+  const { n_ctx, held, tokens, tier, spans } = sequence;
   const others = othersOf(sequence);
-  const { n_ctx, held, tokens, tier } = sequence;
-  const free = Math.max(0, n_ctx - held - others);
-  const left = tokens - held;
-  const counts = useMemo(() => countsOf(piecesOf(sequence)), [sequence]);
-  const kept = sequence.spans.reduce((sum, each) => sum + (each.keep ? each.held : 0), 0);
-  const rows = /** @type {[string, number][]} */ ([...counts, ["others", others], ["free", free], ["keep", kept]]);
-  const rest = [`${count(free)} free`, left > 0 && `${count(left)} have left`].filter(Boolean).join(" · ");
+  const kept = spans.reduce((sum, each) => sum + (each.keep ? each.held : 0), 0);
+  const counts = new Map(Object.keys(KINDS).map((kind) => [kind, 0]));
+  for (const { kind, tokens } of piecesOf(sequence)) counts.set(kind, (counts.get(kind) ?? 0) + tokens);
+  counts
+    .set("others", others)
+    .set("keep", kept)
+    .set("free", Math.max(0, n_ctx - held - others));
+  const legend = [...counts].filter(([, n]) => n);
+  const total = `${count(held)} of ${count(n_ctx)} tokens`;
+  const summary = `${total}: ${legend.map(([kind, n]) => `${nameOf(kind).toLowerCase()} ${count(n)}`).join(", ")}.`;
   return html`<section class="bar">
     <div class="measure figures">
       <strong>${count(held)}</strong> of ${count(n_ctx)} tokens
@@ -156,96 +133,55 @@ function Bar({ sequence, onOpen }) {
           onInput=${(/** @type {any} */ event) => setZoom(Number(event.target.value))} />
       </label>
     </div>
-    <${Cells} sequence=${sequence} others=${others} rows=${2 ** zoom} summary=${summaryOf(sequence, others)}
-      onOpen=${onOpen} onPoint=${point} />
-    <p class="pointed figures small" aria-live="polite">${pointed ? describe(pointed) : html`<span class="faint">${rest}</span>`}</p>
+    <${Cells} sequence=${sequence} others=${others} rows=${2 ** zoom} summary=${summary} onOpen=${onOpen} onPoint=${point} />
+    <p class="pointed figures small" data-on=${pointed !== null} aria-live="polite">
+      ${pointed ? describe(pointed) : tokens > held ? `${count(tokens - held)} tokens have left` : "Nothing has left"}
+    </p>
     <ul class="legend figures">
-      ${rows
-        .filter(([, n]) => n)
-        .map(
-          ([kind, n]) => html`<li key=${kind} data-on=${pointed ? pointed.kind === kind : undefined}>
+      ${legend.map(
+        ([kind, n]) => html`<li key=${kind} data-on=${pointed?.kind === kind}>
           <${Swatch} kind=${kind} /><span class="grow">${nameOf(kind)}</span><span>${count(n)}</span>
-        </li>`,
-        )}
-    </ul>
-  </section>`;
-}
-
-/** Why there is no bar. @param {{model: string, hasTurns: boolean}} props */
-function NoCells({ model, hasTurns }) {
-  const isHere = Object.values(pool.value).some((each) => each.model === model);
-  if (!isHere && hasTurns)
-    return html`<p class="note soft small">
-      ${model} runs elsewhere, so its cells cannot be seen from here. The turns below have the figures that it reports.
-    </p>`;
-  return html`<p class="note soft small">
-    ${hasTurns ? "No token of this chat is held now. Its next answer computes what fits." : "No token yet. The bar fills with the first answer."}
-  </p>`;
-}
-
-/** @param {string | null} session */
-function titleOf(session) {
-  const chat = chats.value?.find((each) => each.id === session || /** @type {any} */ (each).session === session);
-  return chat?.title || (session ? `Session ${session.slice(0, 12)}` : "No session");
-}
-
-/** All conversations, by where they are. @param {{shown: string, onChoose: (key: string) => void}} props */
-function Pool({ shown, onChoose }) {
-  const all = Object.entries(pool.value);
-  const names = [
-    ...new Set([...all.map(([name]) => name), ...[...sequences.value.values()].map(({ cache }) => cache)]),
-  ];
-  return html`<section class="pool">
-    <h3>All conversations</h3>
-    ${!names.length && html`<p class="soft small">No model is loaded.</p>`}
-    ${names.map((name) => html`<${CachePool} key=${name} name=${name} cache=${pool.value[name]} shown=${shown} onChoose=${onChoose} />`)}
-  </section>`;
-}
-
-/** @param {{name: string, cache?: import("./feed.js").Cache, shown: string, onChoose: (key: string) => void}} props */
-function CachePool({ name, cache, shown, onChoose }) {
-  const held = [...sequences.value.values()].filter((each) => each.cache === name);
-  const rows = held.map((each) => {
-    const figures = cache?.sequences?.find(({ seq }) => seq === each.seq);
-    return {
-      ...each,
-      id: keyOf(each),
-      idle_s: figures?.idle_s ?? null,
-      state: figures?.state ?? "idle",
-      speed: figures?.tokens_per_s,
-    };
-  });
-  rows.sort((a, b) => TIERS.indexOf(a.tier) - TIERS.indexOf(b.tier) || (a.idle_s ?? 0) - (b.idle_s ?? 0));
-  const used = cache?.used ?? 0;
-  const n_ctx = cache?.n_ctx ?? held[0]?.n_ctx ?? 0;
-  const sizes = [
-    `${count(used)} of ${count(n_ctx)} cells`,
-    cache?.ram_bytes && `${formatBytes(cache.ram_bytes)} memory`,
-    cache?.disk_bytes && `${formatBytes(cache.disk_bytes)} disk`,
-  ];
-  return html`<div class="cache">
-    <p class="small soft figures"><strong>${cache?.model || name}</strong> ${sizes.filter(Boolean).join(" · ")}</p>
-    <ul>
-      ${rows.map(
-        ({ id, session, tier, held, idle_s, state }) => html`<li key=${id}>
-          <button type="button" aria-current=${id === shown ? "true" : undefined} onClick=${() => chooseOr(session, id, onChoose)}>
-            <span class="title">${titleOf(session)}</span>
-            <span class="figures small">${count(held)}</span>
-            <span class="share" data-tier=${tier} style=${{ "--share": n_ctx ? held / n_ctx : 0 }} />
-            <span class="small faint figures">
-              ${state === "idle" ? [PLACES[tier], idle_s !== null && ago(idle_s)].filter(Boolean).join(" · ") : state === "prefill" ? "reading" : "writing"}
-            </span>
-          </button>
         </li>`,
       )}
     </ul>
-  </div>`;
+  </section>`;
 }
 
-/** The chat of the session opens; of other clients only the bar. @param {string | null} session @param {string} key
- * @param {(key: string) => void} choose */
-function chooseOr(session, key, choose) {
-  const chat = chats.value?.find((each) => /** @type {any} */ (each).session === session);
-  if (chat) go("chat", chat.id);
-  else choose(session ?? key);
+/** @param {string | null} session @returns {{id: string, title: string} | undefined} */
+const chatOf = (session) => chats.value?.find((each) => /** @type {any} */ (each).session === session);
+/** @param {string | null} session */
+const titleOf = (session) =>
+  chatOf(session)?.title || (session ? `Session ${session.slice(0, 12)}` : "Without a session");
+
+/** All conversations, by cache and tier. @param {{shown: Sequence | null, onChoose: (key: string) => void}} props */
+function Pool({ shown, onChoose }) {
+  const all = Object.entries(pool.value);
+  return html`<section class="pool">
+    <h3>All conversations</h3>
+    ${!all.length && html`<p class="soft small">No model is loaded.</p>`}
+    ${all.map(([name, { model, n_ctx, used = 0, ram_bytes, disk_bytes, sequences: figures = [] }]) => {
+      const rows = [...sequences.value.values()].filter(({ cache }) => cache === name);
+      rows.sort((a, b) => TIERS.indexOf(a.tier) - TIERS.indexOf(b.tier) || b.held - a.held);
+      const sizes = [`${count(used)} of ${count(n_ctx)} cells`];
+      if (ram_bytes) sizes.push(`${formatBytes(ram_bytes)} memory`);
+      if (disk_bytes) sizes.push(`${formatBytes(disk_bytes)} disk`);
+      return html`<p class="small soft figures"><strong>${model || name}</strong> ${sizes.join(" · ")}</p>
+        <ul>
+          ${rows.map((each) => {
+            const { state, idle_s } = figures.find(({ seq }) => seq === each.seq) ?? {};
+            const place = idle_s === undefined ? PLACES[each.tier] : `${PLACES[each.tier]}, ${formatIdle(idle_s)}`;
+            const chat = chatOf(each.session);
+            return html`<li key=${keyOf(each)}>
+              <button type="button" aria-current=${each === shown ? "true" : undefined}
+                onClick=${() => (chat ? go("chat", chat.id) : onChoose(each.session ?? keyOf(each)))}>
+                <span class="title">${titleOf(each.session)}</span>
+                <span class="figures">${count(each.held)}</span>
+                <span class="share" data-tier=${each.tier} style=${{ "--share": each.held / n_ctx }} />
+                <span class="figures faint">${STATES[state] ?? place}</span>
+              </button>
+            </li>`;
+          })}
+        </ul>`;
+    })}
+  </section>`;
 }
