@@ -242,7 +242,7 @@ function lookIn(box) {
     pen.fillStyle = read(colourOf(kind));
     pen.fillRect(0, 0, 6, 6);
     pen.globalAlpha = kind === "hole" ? 0.6 : 0.3;
-    pen.strokeStyle = kind === "hole" ? ink : ground;
+    pen.strokeStyle = kind === "hole" || kind === "others" ? ink : ground;
     pen.stroke(new Path2D(lookOf(kind).pattern));
     const fill = /** @type {CanvasPattern} */ (pen.createPattern(tile, "repeat"));
     fill.setTransform(new DOMMatrix().scale(6 / tile.width));

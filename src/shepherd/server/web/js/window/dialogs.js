@@ -4,11 +4,13 @@ import { useEffect, useState } from "preact/hooks";
 import { get, post } from "../api.js";
 import { toast } from "../state.js";
 import { Button, Dialog, formatCount as count } from "../ui.js";
-import { describe, Swatch } from "./cells.js";
+import { describe, nameOf, Swatch } from "./cells.js";
 import { quotesOf } from "./quotes.js";
 
-const MOST_MESSAGES = 200;
+const MOST_MESSAGES = 100;
 const PAGE = 500;
+/** Of a role, where it has another name. @type {Record<string, string>} */
+const KIND = { tool: "result" };
 
 /** The answer to a GET, or the sentence why not. @param {string} path @returns {{value?: any, error?: string}} */
 function useAnswer(path) {
@@ -69,7 +71,7 @@ export function LeftDialog({ session, messages, chat, onClose }) {
     <div class="left-messages">
       ${found.map(
         ({ index, role, text }) => html`<article key=${index}>
-          <h3 class="soft"><${Swatch} kind=${role === "tool" ? "result" : role} />${role === "user" ? "You" : role} · message ${index}</h3>
+          <h3 class="soft"><${Swatch} kind=${KIND[role] ?? role} />${nameOf(KIND[role] ?? role)} · message ${index}</h3>
           <p>${text}</p>
         </article>`,
       )}

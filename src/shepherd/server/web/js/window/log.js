@@ -100,7 +100,7 @@ export function Happenings({ items, onOpen, nameOf }) {
   return html`<section class="happenings">
     <h3>What happened</h3>
     ${!items.length && html`<p class="soft small">Nothing has left or come back while you look.</p>`}
-    <ol role="log" aria-label="What left, came back, was missed and moved">
+    <div role="log" aria-label="What left, came back, was missed and moved"><ol>
       ${shown.map((item) => {
         const { type, key, session, messages, at } = item;
         const [icon, text, below] = SAYS[type];
@@ -111,7 +111,7 @@ export function Happenings({ items, onOpen, nameOf }) {
           ${messages?.length ? html`<button type="button" onClick=${() => onOpen({ session, messages })}>${line}</button>` : line}
         </li>`;
       })}
-    </ol>
+    </ol></div>
     ${more}
   </section>`;
 }

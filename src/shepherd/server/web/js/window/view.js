@@ -36,11 +36,9 @@ function useStored(chat) {
   return stored.id === chat ? stored : NOTHING;
 }
 
-/** Cells that other conversations of the cache hold. @param {Sequence} sequence */
-function othersOf({ cache, tier, held, n_ctx }) {
-  const used = (pool.value[cache]?.used ?? 0) - (tier === "cells" ? held : 0);
-  return Math.max(0, Math.min(used, n_ctx - held));
-}
+/** Cells that other conversations hold beside this one. @param {Sequence} sequence */
+const othersOf = ({ cache, tier, held, n_ctx }) =>
+  tier === "cells" ? Math.max(0, Math.min(pool.value[cache]?.used ?? 0, n_ctx) - held) : 0;
 
 /** @param {{chat: string | null}} props */
 export function WindowView({ chat }) {
@@ -169,7 +167,7 @@ function Pool({ shown, onChoose }) {
         <ul>
           ${rows.map((each) => {
             const { state, idle_s } = figures.find(({ seq }) => seq === each.seq) ?? {};
-            const place = idle_s === undefined ? PLACES[each.tier] : `${PLACES[each.tier]}, ${formatIdle(idle_s)}`;
+            const place = idle_s > 5 ? `${PLACES[each.tier]}, ${formatIdle(idle_s)}` : PLACES[each.tier];
             const chat = chatOf(each.session);
             return html`<li key=${keyOf(each)}>
               <button type="button" aria-current=${each === shown ? "true" : undefined}
