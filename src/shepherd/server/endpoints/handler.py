@@ -96,6 +96,8 @@ class ServerState:
     """No API keys are configured."""
     verbose: bool = False
     """Whole answers of chat say how the prompt was read, also where the body does not ask for it."""
+    page: bool = True
+    """Browsers get the page."""
 
 
 def state_of(request: HTTPRequest) -> ServerState:

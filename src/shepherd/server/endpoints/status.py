@@ -17,6 +17,7 @@ from shepherd.server.endpoints.handler import PlainEndpoint, json_response, stat
 from shepherd.server.endpoints.models import refuse_while_loading
 from shepherd.server.endpoints.openapi import OK, documented_path
 from shepherd.server.endpoints.replicas import encode_replicas
+from shepherd.server.endpoints.web_page import send_page, wants_page
 from shepherd.server.http.caller import caller_of, sees
 from shepherd.server.observe.metrics import CONTENT_TYPE
 
@@ -47,7 +48,9 @@ async def report_health(request: HTTPRequest) -> Response:
 
 
 async def root(request: HTTPRequest) -> Response:
-    """The endpoints of this server."""
+    """The endpoints of this server; a browser gets the page."""
+    if wants_page(request):
+        return await send_page(request)
     endpoints = [f"{row.methods[0]} {documented_path(row)}" for row in state_of(request).documented]
     return json_response({"name": "shepherd", "version": version("shepherd"), "endpoints": [*endpoints, "GET /docs"]})
 
