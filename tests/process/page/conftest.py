@@ -9,7 +9,7 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, ExitStack
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ import pytest
 import pytest_asyncio
 from tests import started
 from tests.browser import Visit, chromium, needed, visiting
+from tests.fakes.prefix import Prefix, prefixed
 from tests.places import TESTS
 from tests.proven import proven
 from tests.providers_scripted import Said, ScriptedProvider, scripted
@@ -27,6 +28,9 @@ from shepherd.agent.storage import ConversationStore
 
 Visiting = Callable[..., AbstractAsyncContextManager[Visit]]
 """The type of `visiting`: a visit to an address, with the browser of all tests."""
+
+Start = Callable[..., AbstractAsyncContextManager[str]]
+"""Starts a further server, with these words, and a home and a memory of its own; its address. Killed at the end."""
 
 CONFIG = """\
 [models.lamb]
@@ -108,6 +112,27 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
             _, address = await asyncio.to_thread(stack.enter_context, started.serving(home))
             yield House(address, home, provider)
             stack.close()  # before the provider, which waits for its connections
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def keyed(house: House, start: Start) -> AsyncIterator[Prefix]:
+    """A server that wants the key `right`, behind a proxy, at `/ai`."""
+    async with start("--api-key", "right") as address, prefixed("/ai", address) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="session")
+def start(house: House, tmp_path_factory: pytest.TempPathFactory) -> Start:
+    @asynccontextmanager
+    async def start(*words: str, home: Path | None = None) -> AsyncIterator[str]:
+        if home is None:
+            home = tmp_path_factory.mktemp("other")
+            furnish(home, house.provider)
+        with ExitStack() as stack:
+            _, address = await asyncio.to_thread(stack.enter_context, started.serving(home, words=words))
+            yield address
+
+    return start
 
 
 @pytest.fixture(name="visiting")
