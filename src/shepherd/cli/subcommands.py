@@ -324,6 +324,7 @@ _GENERAL = (
         --apply it changes no file. A run that ends early is continued by the next one.
         """,
         (
+            _OPTIONAL_MODEL,
             _text("--budget", metavar="TIME", default="5m", help="How long it may take, such as 90s or 5m; 5m."),
             click.Option(
                 ["--goal"],
@@ -354,6 +355,7 @@ _GENERAL = (
         --against measures another server with OpenAI's protocol in turn with this one. It does not touch your memory.
         """,
         (
+            _OPTIONAL_MODEL,
             _text("--budget", metavar="TIME", default="1m", help="How long it may take, such as 30s or 5m; 1m."),
             _file("--json", "json_file", help="Write a report, for programs and for --compare."),
             _file("--svg", "svg_file", help="Draw the figures."),

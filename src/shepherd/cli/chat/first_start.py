@@ -93,7 +93,8 @@ def ask(options: Mapping[str, Any], config: Config) -> Config:
             continue
         _remember(offered.spec)
         return _chosen(options, offered.spec)
-    render.show_note("going on with the tiny model; the next start offers a larger one again")
+    if any(offers):
+        render.show_note("going on with the tiny model; the next start offers a larger one again")
     return config
 
 
