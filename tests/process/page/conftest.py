@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +24,8 @@ from tests.places import TESTS
 from tests.proven import proven
 from tests.providers_scripted import Said, ScriptedProvider, scripted
 
-from shepherd.agent.storage import ConversationStore
+from shepherd.agent.storage import ConversationStore, SavedConversation
+from shepherd.core import Message
 
 Visiting = Callable[..., AbstractAsyncContextManager[Visit]]
 """The type of `visiting`: a visit to an address, with the browser of all tests."""
@@ -73,6 +74,10 @@ class House:
     def folder(self) -> Path:
         """Where the tools may write."""
         return self.home / "scratch"
+
+    def save(self, title: str, messages: Sequence[Message], *, model: str = "script") -> str:
+        """Keep a conversation as the terminal does; its name."""
+        return self.chats.save(SavedConversation(title, tuple(messages), title=title, model=model))
 
     @property
     def chats(self) -> ConversationStore:
