@@ -170,6 +170,17 @@ _GENERAL = (
         ("Model", "Answers", "Server", "Tools", "Messages"),
     ),
     Subcommand(
+        "open",
+        "command.open_page.run",
+        """Show the page of the server in the browser: chat, and what the window holds.
+
+        If no server runs at the configured address, it is started here, as by 'shepherd serve'. Without a browser, the
+        address is shown.
+        """,
+        (_text("--url", metavar="URL", help="A running server; the default is the configured server, or a new one."),),
+        ("Model", "Answers", "Server", "Tools", "Messages"),
+    ),
+    Subcommand(
         "models",
         "command.models.show_configured",
         "Show the configured models and the memory that each needs.",

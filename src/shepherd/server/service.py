@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shepherd.app.totals import Totals
+from shepherd.app.usage import DayOfUse
 from shepherd.core import Event, Request, TextOrTokens
 from shepherd.core.pairs import Pairs, Scores
 from shepherd.core.status import Embeddings, Health, ModelCard, ReplicaStatus
@@ -84,6 +85,8 @@ class Catalogue(Protocol):
 
     async def look_again(self) -> None: ...
 
+    async def here(self) -> dict[str, Any]: ...
+
     async def unload(self, model: str) -> bool: ...
 
     async def pull(self, name: str, show: Callable[[PullEvent], None]) -> None: ...
@@ -114,6 +117,9 @@ class Service(Protocol):
         """By name, the figures of every cache that is open."""
 
     def totals(self) -> Totals: ...
+
+    def usage(self, n_days: int) -> Sequence[DayOfUse]:
+        """What models and providers were used for on the last days. Runs in a thread."""
 
     async def clear(self, name: str) -> None:
         """Empty a cache of `stats`, saved copies included; running answers continue. Raises: `EngineDown`."""

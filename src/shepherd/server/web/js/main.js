@@ -84,11 +84,13 @@ function KeyDialog() {
 function Banners() {
   return html`<div class="banners" role="status">
     ${!online.value && html`<div class="banner warning"><${Icon} name="warning" />The server cannot be reached. Trying again…</div>`}
-    ${state.isOld.value &&
-    html`<div class="banner">
+    ${
+      state.isOld.value &&
+      html`<div class="banner">
       <${Icon} name="info" />The server is a newer one than this page.
       <${Button} label="Reload" onClick=${() => location.reload()} />
-    </div>`}
+    </div>`
+    }
   </div>`;
 }
 

@@ -32,7 +32,8 @@ const ICONS = {
   retry: "M15.5 10a5.5 5.5 0 1 1-1.8-4.1M15.5 3.5v3.2h-3.2",
   search: "M9 14.5a5.5 5.5 0 1 0 0-11 5.5 5.5 0 0 0 0 11M13 13l4 4",
   send: "M10 16V4.5M5 9.5l5-5 5 5",
-  settings: "M3.5 6.5h7M14.5 6.5h2M3.5 13.5h2M9.5 13.5h7M12.5 8.5a2 2 0 1 0 0-4 2 2 0 0 0 0 4M7.5 15.5a2 2 0 1 0 0-4 2 2 0 0 0 0 4",
+  settings:
+    "M3.5 6.5h7M14.5 6.5h2M3.5 13.5h2M9.5 13.5h7M12.5 8.5a2 2 0 1 0 0-4 2 2 0 0 0 0 4M7.5 15.5a2 2 0 1 0 0-4 2 2 0 0 0 0 4",
   stop: "M6 6h8v8H6z",
   sun: "M10 13a3 3 0 1 0 0-6 3 3 0 0 0 0 6M10 2.5v1.5M10 16v1.5M2.5 10H4M16 10h1.5M4.7 4.7l1 1M14.3 14.3l1 1M4.7 15.3l1-1M14.3 5.7l1-1",
   system: "M3.5 4.5h13v9h-13zM7.5 16.5h5M10 13.5v3",
@@ -130,7 +131,9 @@ export function Menu({ label, icon, kind = "quiet", short = true, items, ...rest
   const button = useRef(/** @type {HTMLElement | null} */ (null));
   const list = useRef(/** @type {HTMLElement | null} */ (null));
   const id = useId();
-  const entries = () => [.../** @type {HTMLElement} */ (list.current).querySelectorAll("[role^=menuitem]:not(:disabled)")];
+  const entries = () => [
+    .../** @type {HTMLElement} */ (list.current).querySelectorAll("[role^=menuitem]:not(:disabled)"),
+  ];
   useLayoutEffect(() => {
     const box = list.current;
     if (!open || !box || !button.current) return;
@@ -171,8 +174,9 @@ export function Menu({ label, icon, kind = "quiet", short = true, items, ...rest
     >
       ${icon && html`<${Icon} name=${icon} />`}${!short && html`<span>${label}</span>`}
     </button>
-    ${open &&
-    html`<div
+    ${
+      open &&
+      html`<div
       id=${id}
       ref=${list}
       class="menu"
@@ -201,13 +205,16 @@ export function Menu({ label, icon, kind = "quiet", short = true, items, ...rest
               item.run();
             }}
           >
-            ${item.checked !== undefined
-              ? html`<span class="tick">${item.checked && html`<${Icon} name="check" size=${16} />`}</span>`
-              : item.icon && html`<${Icon} name=${item.icon} size=${16} />`}
+            ${
+              item.checked !== undefined
+                ? html`<span class="tick">${item.checked && html`<${Icon} name="check" size=${16} />`}</span>`
+                : item.icon && html`<${Icon} name=${item.icon} size=${16} />`
+            }
             <span>${item.label}${item.note && html`<small>${item.note}</small>`}</span>
           </button>`,
       )}
-    </div>`}`;
+    </div>`
+    }`;
 }
 
 export const Toasts = () => html`<div class="toasts" role="status" aria-live="polite">
@@ -215,12 +222,16 @@ export const Toasts = () => html`<div class="toasts" role="status" aria-live="po
     (each) =>
       html`<div key=${each.id} class=${`toast ${each.kind}`}>
         <span>${each.text}</span>
-        ${each.action &&
-        html`<${Button} label=${each.action.label} kind="quiet" onClick=${() => (dismiss(each.id), each.action?.run())} />`}
+        ${
+          each.action &&
+          html`<${Button} label=${each.action.label} kind="quiet" onClick=${() => (dismiss(each.id), each.action?.run())} />`
+        }
         <${Button} label="Dismiss" icon="close" kind="quiet" short onClick=${() => dismiss(each.id)} />
       </div>`,
   )}
 </div>`;
+
+/** @typedef {{scrollTo: (index: number) => void, toEnd: () => void}} ListHandle */
 
 /**
  * A long list of which only the rows in sight are in the page. Rows may differ in height and change it; what is in
@@ -231,7 +242,6 @@ export const Toasts = () => html`<div class="toasts" role="status" aria-live="po
  *   onEnd?: (isAtEnd: boolean) => void, role?: string, rowRole?: string, label?: string, class?: string,
  *   [attribute: string]: any}} props `height`: the guess for a row not yet seen; `follow`: the list stays at its end
  *   while it grows; `onTop`, `onEnd`: the first row, the end, has come into sight
- * @typedef {{scrollTo: (index: number) => void, toEnd: () => void}} ListHandle
  */
 export function VirtualList(props) {
   const { items, render, keyOf, height = 72, follow = false, handle, onTop, onEnd, role = "list", label } = props;
@@ -272,7 +282,11 @@ export function VirtualList(props) {
         if (row === box.current) {
           changed = true;
           setView((before) => ({ ...before, size: row.clientHeight }));
-        } else if (row.isConnected && row.rowKey !== undefined && heights.current.get(row.rowKey) !== row.offsetHeight) {
+        } else if (
+          row.isConnected &&
+          row.rowKey !== undefined &&
+          heights.current.get(row.rowKey) !== row.offsetHeight
+        ) {
           heights.current.set(row.rowKey, row.offsetHeight);
           changed = true;
         }
