@@ -200,7 +200,8 @@ async function keepLooking() {
     await state.refreshServer().catch(state.tell);
     if (!online.value || !state.isReady.value) continue;
     await state.refreshChats().catch(() => {});
-    if (isFirst && !location.hash && (await needsModel()) && !location.hash) state.go("models", null, { replace: true });
+    if (isFirst && !location.hash && (await needsModel()) && !location.hash)
+      state.go("models", null, { replace: true });
     isFirst = false;
   }
 }
