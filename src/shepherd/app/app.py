@@ -35,6 +35,7 @@ from shepherd.app.directory.entries import Machine, ModelKey, ModelRegistry, mac
 from shepherd.app.directory.rules import advisors, default_rule
 from shepherd.app.dispatch import Dispatcher
 from shepherd.app.files import compactions_file, drop_snapshots, snapshot_folder
+from shepherd.app.live_window import LiveWindow
 from shepherd.app.loading import LoadedModel, LoadProgress, ModelLoader, Progress, log_progress
 from shepherd.app.model_pool import ModelPool
 from shepherd.app.providers import Providers, user_spending
@@ -112,6 +113,7 @@ class App:
         self._dispatcher: Dispatcher | None = None
         self._conversations: Conversations | None = None
         self._loader: ModelLoader | None = None
+        self.window = LiveWindow(lambda: {cache: each.engine for cache, each in self._backends().items()}, self.stats)
         self._is_ready = self._is_loading = False
         self._has_loaded = asyncio.Event()
         """`load` has ended, with or without success."""
@@ -449,6 +451,7 @@ class App:
 
     async def aclose(self) -> None:
         """End the MCP servers, stop every engine, then free the weights, then close the memory."""
+        self.window.close()
         try:
             await self.tools.aclose()
             if self._dispatcher is not None:

@@ -25,6 +25,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from shepherd.core import Evicted, OnFull, Sampling, ShepherdError
 from shepherd.engine.stats import CacheStats
+from shepherd.engine.window import Feed
 
 EndReason = Literal["end", "length", "cancelled"]
 Decoded = Literal["ok", "full", "aborted"]
@@ -375,6 +376,13 @@ class Engine(Protocol):
     ) -> list[array[int]]:
         """The tokens of each conversation of `owner` that begin with these, or with others for the first `n_other`
         messages. `spans`: of the tokens. Raises: `EngineDown`."""
+
+    def watch(self) -> Feed:
+        """What the cache holds and what happens to it, from now on, until `unwatch`. Call it on the event loop that
+        will read the feed; it never blocks. Raises: `EngineDown`."""
+
+    def unwatch(self, feed: Feed) -> None:
+        """End a feed of `watch`; the last one switches the display off. Any thread."""
 
     def close(self, timeout_s: float = 30.0) -> bool:
         """Cancel all jobs, save the conversations and free the model's memory; blocks. Once, by the owner.

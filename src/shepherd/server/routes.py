@@ -31,6 +31,7 @@ from shepherd.server.endpoints.tokens import (
     count_responses,
     counting,
 )
+from shepherd.server.endpoints.window import WINDOW_ENDPOINTS
 from shepherd.server.http.caller import Deed
 from shepherd.wire import rerank
 from shepherd.wire.anthropic import codec as anthropic
@@ -174,5 +175,5 @@ QUERY_ENDPOINTS: tuple[Endpoint, ...] = (
 ENDPOINTS: tuple[Endpoint | PlainEndpoint, ...] = (
     *GENERATE_ENDPOINTS, *QUERY_ENDPOINTS, *(row.endpoint for row in MEMORY_ENDPOINTS),
     *STATUS_ENDPOINTS, *LLAMA_ENDPOINTS, *MODEL_ENDPOINTS, *OLLAMA_ENDPOINTS, *RESPONSE_ENDPOINTS,
-    *REPLICA_ENDPOINTS, TELEMETRY_ENDPOINT, *DOCS_ENDPOINTS,
+    *REPLICA_ENDPOINTS, *WINDOW_ENDPOINTS, TELEMETRY_ENDPOINT, *DOCS_ENDPOINTS,
 )  # fmt: skip

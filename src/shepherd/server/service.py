@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from shepherd.app.live_window import LiveWindow
 from shepherd.app.totals import Totals
 from shepherd.core import Event, Request, TextOrTokens
 from shepherd.core.pairs import Pairs, Scores
@@ -114,6 +115,10 @@ class Service(Protocol):
         """By name, the figures of every cache that is open."""
 
     def totals(self) -> Totals: ...
+
+    @property
+    def window(self) -> LiveWindow:
+        """What all caches hold, as it changes. On the event loop."""
 
     async def clear(self, name: str) -> None:
         """Empty a cache of `stats`, saved copies included; running answers continue. Raises: `EngineDown`."""

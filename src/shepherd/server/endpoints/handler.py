@@ -169,8 +169,10 @@ class RequestContext:
             return decode(body)
         return await in_pool("bodies", decode, body)
 
-    async def while_connected(self, answering: Coroutine[Any, Any, T]) -> T:
+    async def while_connected(self, answering: Coroutine[Any, Any, T], *, is_endless: bool = False) -> T:
         """The result of `answering`, which is cancelled when the client disconnects or the server stops.
+
+        `is_endless`: a server that stops does not wait for it.
 
         Raises: `ClientGone`, `Stopping`; what `answering` raises.
         """
@@ -188,7 +190,8 @@ class RequestContext:
 
         watch = asyncio.create_task(self._disconnected())
         watch.add_done_callback(leave)
-        active.tasks.add(task)
+        tasks = active.background if is_endless else active.tasks
+        tasks.add(task)
         try:
             return await answering
         except asyncio.CancelledError:
@@ -197,7 +200,7 @@ class RequestContext:
             task.uncancel()
             raise (ClientGone if self.record.client_gone else Stopping) from None
         finally:
-            active.tasks.discard(task)
+            tasks.discard(task)
             watch.remove_done_callback(leave)
             watch.cancel()
             await asyncio.wait((watch,))
