@@ -113,7 +113,7 @@ class App:
         self._dispatcher: Dispatcher | None = None
         self._conversations: Conversations | None = None
         self._loader: ModelLoader | None = None
-        self.window = LiveWindow(lambda: {cache: each.engine for cache, each in self._backends().items()}, self.stats)
+        self.window = LiveWindow(self._backends, self.stats)
         self._is_ready = self._is_loading = False
         self._has_loaded = asyncio.Event()
         """`load` has ended, with or without success."""

@@ -16,12 +16,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol
 
+from shepherd.backends.local.kinds import Written
 from shepherd.core import EngineDown, RateLimited
 from shepherd.engine.base import Engine
 from shepherd.engine.stats import CacheStats
-from shepherd.engine.window import Fact, Feed, Fresh, Gone, Grown, Left, Miss, Moved, Notice, Picture, Seq, Turn
+from shepherd.engine.window import Fact, Feed, Fresh, Gone, Grown, Kind, Left, Miss, Moved, Notice, Picture, Seq, Turn
 
 POOL_S = 1.0
 """Seconds between two looks at the figures."""
@@ -46,14 +47,17 @@ class Whole:
     picture: Picture
     n_ctx: int
     """Of the cache."""
+    answer: Kinds = ()
+    """Up to which token, what the answer behind the prompt is, as far as is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """A sequence has grown at its end."""
+    """A sequence has grown at its end, by tokens of the same kind as its last ones."""
 
     cache: str
     picture: Picture
+    kind: Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +81,18 @@ class Pool:
     """The figures of the caches have changed."""
 
 
+class Cache(Protocol):
+    """What `LocalBackend` is here."""
+
+    engine: Engine
+    n_ctx: int
+    written: Written
+
+
 News = Hello | Whole | Growth | Absence | Happened | Pool
 Sees = Callable[[str, str, str | None], bool]
 """Whether a listener gets what concerns a cache, an owner and a session."""
+Kinds = tuple[tuple[int, Kind], ...]
 _Change = Literal["whole", "grown", "gone"]
 
 
@@ -90,8 +103,8 @@ class Listener:
         self._window = window
         self._sees = sees
         self._changed: dict[tuple[str, Seq], _Change] = {}
-        self._known: set[tuple[str, Seq]] = set()
-        """The sequences that it has a picture of."""
+        self._known: dict[tuple[str, Seq], Kinds] = {}
+        """The sequences that it has a picture of, with the kinds of their answers."""
         self._notices: deque[Happened] = deque()
         self._is_behind = True
         self._has_pool = True
@@ -120,6 +133,13 @@ class Listener:
     def count_again(self) -> None:
         self._has_pool = True
         self._wake()
+
+    def look_at_answers(self) -> None:
+        """Show the answers again of which more is known now than was at their last token."""
+        for (cache, seq), known in self._known.items():
+            picture = self._window.find(cache, seq)
+            if picture is not None and _turns(self._window.answer(cache, picture)) != _turns(known):
+                self.change(cache, seq, "whole")
 
     def end(self) -> None:
         self._has_ended = True
@@ -158,13 +178,15 @@ class Listener:
             picture = self._window.find(cache, seq)
             if picture is None or not self._sees(cache, picture.owner, picture.session):
                 if (cache, seq) in self._known:
-                    self._known.discard((cache, seq))
+                    del self._known[cache, seq]
                     yield Absence(cache, seq)
-            elif how == "grown" and (cache, seq) in self._known:
-                yield Growth(cache, picture)
+                continue
+            answer = self._window.answer(cache, picture)
+            if how == "grown" and (cache, seq) in self._known and _turns(answer) == _turns(self._known[cache, seq]):
+                yield Growth(cache, picture, answer[-1][1] if answer else "assistant")
             else:
-                self._known.add((cache, seq))
-                yield Whole(cache, picture, self._window.n_ctx(cache))
+                yield Whole(cache, picture, self._window.n_ctx(cache), answer)
+            self._known[cache, seq] = answer
         if self._has_pool:
             self._has_pool = False
             yield Pool()
@@ -174,14 +196,14 @@ class LiveWindow:
     """The bus of one program."""
 
     def __init__(
-        self, engines: Callable[[], Mapping[str, Engine]], stats: Callable[[], Mapping[str, CacheStats]]
+        self, caches: Callable[[], Mapping[str, Cache]], stats: Callable[[], Mapping[str, CacheStats]]
     ) -> None:
-        """`engines`: of every cache that is open; `stats`: its figures."""
-        self._engines = engines
+        """`caches`: every one that is open; `stats`: its figures."""
+        self._caches = caches
         self._stats = stats
         self._listeners: list[Listener] = []
         self._sequences: dict[str, dict[Seq, Picture]] = {}
-        self._following: dict[str, tuple[Engine, asyncio.Task[None]]] = {}
+        self._following: dict[str, tuple[Cache, asyncio.Task[None]]] = {}
         self._watching: asyncio.Task[None] | None = None
         self._counted: Mapping[str, CacheStats] = {}
 
@@ -215,6 +237,11 @@ class LiveWindow:
     def n_ctx(self, cache: str) -> int:
         return self._following[cache][0].n_ctx
 
+    def answer(self, cache: str, picture: Picture) -> Kinds:
+        """Up to which token, what the answer behind its prompt is, as far as is known."""
+        following = self._following.get(cache)
+        return following[0].written.of(picture.seq, picture.n_prompt) if following else ()
+
     def places(self) -> list[tuple[str, Seq]]:
         return [(cache, seq) for cache, sequences in self._sequences.items() for seq in sequences]
 
@@ -236,6 +263,8 @@ class LiveWindow:
         while True:
             await asyncio.sleep(POOL_S)
             self._follow_all()
+            for listener in self._listeners:
+                listener.look_at_answers()
             counted = {name: _still(each) for name, each in self._stats().items()}
             if counted != self._counted:
                 self._counted = counted
@@ -244,17 +273,17 @@ class LiveWindow:
 
     def _follow_all(self) -> None:
         """Follow the engines that are open now, and forget those that are not."""
-        engines = self._engines()
-        for cache, (engine, task) in list(self._following.items()):
-            if engines.get(cache) is not engine or task.done():
+        caches = self._caches()
+        for name, (cache, task) in list(self._following.items()):
+            if caches.get(name) is not cache or task.done():
                 task.cancel()
-                del self._following[cache]
-                self._forget(cache)
-        for cache, engine in engines.items():
-            if cache not in self._following:
+                del self._following[name]
+                self._forget(name)
+        for name, cache in caches.items():
+            if name not in self._following:
                 with contextlib.suppress(EngineDown):  # it may work again at the next look
-                    task = asyncio.create_task(self._follow(cache, engine, engine.watch()))
-                    self._following[cache] = engine, task
+                    task = asyncio.create_task(self._follow(name, cache.engine, cache.engine.watch()))
+                    self._following[name] = cache, task
 
     async def _follow(self, cache: str, engine: Engine, feed: Feed) -> None:
         try:
@@ -290,6 +319,11 @@ class LiveWindow:
     def _tell(self, cache: str, seq: Seq, how: _Change) -> None:
         for listener in self._listeners:
             listener.change(cache, seq, how)
+
+
+def _turns(kinds: Kinds) -> tuple[object, ...]:
+    """What does not change while tokens of the last kind are added."""
+    return (*kinds[:-1], *(kind for _, kind in kinds[-1:]))
 
 
 def _still(stats: CacheStats) -> CacheStats:

@@ -24,6 +24,8 @@ if content_logger.level == logging.NOTSET:  # else `--debug` has enabled it alre
 TRAILER = 2
 """Tokens that a template writes behind a message's closing tag; they arrive with the next turn."""
 
+_PARTS = {"thought": "a thought", "result": "a long result", "call": "a long call", "image": "an image"}
+"""Why a part of a message leaves, by its kind."""
 Show = Callable[[int], bytes]
 
 
@@ -111,7 +113,9 @@ def _reason(job: Job, turn: TurnEviction) -> str:
     if job.n_turns_to_evict:
         return "asked"
     if turn.part_of is not None:
-        return "a part of a message"
+        span = next((span for span in job.spans if span.start <= turn.ranges[0][0] < span.stop), None)
+        kind = span.kinds[-1][1] if span is not None and span.kinds else None
+        return _PARTS.get(kind or "", "a part of a message")
     is_late = any(span.early < 0 and span.message in turn.gone for span in job.spans)
     return "nothing else was left" if is_late else "oldest exchange"
 

@@ -165,6 +165,10 @@ class InProcessEngine:
     ) -> list[array[int]]:
         return await self._call(lambda: self._scheduler.pool.beginning_with(tokens, owner, spans, n_other))
 
+    @property
+    def is_watched(self) -> bool:
+        return self._scheduler.pool.display.is_on
+
     def watch(self) -> Feed:
         feed = Feed(asyncio.get_running_loop())
         with self._posting():

@@ -77,7 +77,7 @@ class TaskQueue:
             self.pool.totals.jobs += 1
             self.pool.totals.background_jobs += job.background
             self.pool.totals.cached_tokens += plan.n_cached
-            task.ticket.post(Admitted(plan.n_cached, plan.n_new, time.perf_counter_ns()))
+            task.ticket.post(Admitted(plan.n_cached, plan.n_new, time.perf_counter_ns(), resident.id))
         if plan.evictions:
             self.report_eviction(task, plan.evictions, plan.n_cached + plan.n_new, placement.seconds)
         self.notifier.add(task.ticket)

@@ -23,6 +23,10 @@ LOOK_S = 0.1
 MOST_UNREAD = 2_000
 """Facts that a feed holds before it begins again with a fresh picture."""
 
+Kind = Literal[
+    "system", "tools", "user", "assistant", "thought", "call", "result", "image", "recalled", "notice", "markup"
+]
+"""What tokens are."""
 Tier = Literal["cells", "memory", "disk"]
 Seq = int | str
 """The number of a sequence in the cells, or the key of a saved one."""
@@ -38,7 +42,7 @@ class Part(NamedTuple):
 
     start: int
     stop: int
-    kind: str
+    kind: Kind
     message: int
     """Index of the message, from 0."""
     keep: bool

@@ -50,7 +50,7 @@ class LocalService(ScriptedService):
             options=LocalOptions(on_full="evict"),
         )  # fmt: skip
         super().__init__(backend.stream, health=Health("ok", "llamacpp", "m", {"main": CacheUsage(n_ctx, 0, "m")}))
-        self.window = LiveWindow(lambda: {"main": self.engine}, self.stats)
+        self.window = LiveWindow(lambda: {"main": backend}, self.stats)
 
     def stats(self) -> Mapping[str, CacheStats]:
         return {"main": self.engine.stats()}

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from array import array
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -26,7 +26,7 @@ from shepherd.engine.kv.tiers import Snapshot, SnapshotMatch, Snapshots
 from shepherd.engine.kv.tiers.arena import Arena
 from shepherd.engine.prefill import CHUNK, STRIDE, strides
 from shepherd.engine.stats import CacheStats
-from shepherd.engine.window import Display, Moved, Part, Picture, Seq, Tier
+from shepherd.engine.window import Display, Kind, Moved, Part, Picture, Seq, Tier
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +45,8 @@ REBASE_AT = 0.9
 """Share of the usable positions above which an idle conversation is rebased."""
 FLUSH_S = 10.0
 """Longest time without progress in writing to disk when the engine closes."""
+_KINDS: Mapping[str, Kind] = {"system": "system", "assistant": "assistant", "tool": "result"}
+"""By the label of a span."""
 SAVED_PART = 4
 """The checkpoints of one saved conversation take at most one part in so many of the host memory for all of them."""
 
@@ -696,7 +698,14 @@ class Pool:
 
 
 def _parts(spans: Sequence[Span]) -> tuple[Part, ...]:
-    return tuple(Part(each.start, each.stop, each.label, each.message, each.keep) for each in spans)
+    made: list[Part] = []
+    for span in spans:
+        at = span.start
+        for stop, kind in span.kinds or ((span.stop, _KINDS.get(span.label, "user")),):
+            if at < stop:
+                made.append(Part(at, stop, kind, span.message, span.keep))
+                at = stop
+    return tuple(made)
 
 
 def _picture(seq: Seq, resident: Resident, tier: Tier, parts: tuple[Part, ...]) -> Picture:

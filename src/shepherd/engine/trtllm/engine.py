@@ -239,6 +239,10 @@ class TensorRTEngine:
         """As `Engine.beginning_with`; equal beginnings only, since nothing of another process is here."""
         return await self._call(partial(self._conversations.beginning_with, tokens, owner.name))
 
+    @property
+    def is_watched(self) -> bool:
+        return False
+
     def watch(self) -> Feed:
         """A feed without sequences: the library keeps to itself which tokens are in its blocks."""
         return Feed(asyncio.get_running_loop())

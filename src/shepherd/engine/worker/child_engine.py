@@ -55,6 +55,10 @@ class ChildEngine:
         found: list[array[int]] = await self.process.ask(self._index, "beginning_with", tokens, owner, spans, n_other)
         return found
 
+    @property
+    def is_watched(self) -> bool:
+        return self.process.is_watched(self._index)
+
     def watch(self) -> Feed:
         return self.process.watch(self._index)
 

@@ -261,6 +261,9 @@ class ModelProcess:
             self._outbox.put(Watch(number, engine))
         return feed
 
+    def is_watched(self, engine: int) -> bool:
+        return any(each == engine for each, _ in list(self._feeds.values()))
+
     def unwatch(self, feed: Feed) -> None:
         feed.end()
         with self._lock:

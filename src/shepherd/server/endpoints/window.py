@@ -17,10 +17,10 @@ from urllib.parse import parse_qsl
 
 from starlette.types import Scope
 
-from shepherd.app.live_window import Absence, Growth, Happened, Hello, Listener, News, Pool, Whole
+from shepherd.app.live_window import Absence, Growth, Happened, Hello, Kinds, Listener, News, Pool, Whole
 from shepherd.core import InvalidRequest, NotAllowed
 from shepherd.engine.base import CachedPrefix
-from shepherd.engine.window import Picture
+from shepherd.engine.window import Kind, Picture
 from shepherd.server.endpoints.caches import encode_caches, seen_by
 from shepherd.server.endpoints.handler import STOPPING_S, Endpoint, RequestContext, within
 from shepherd.server.http.body import UNBUFFERED
@@ -103,10 +103,10 @@ def _encoded(news: News, service: Service, caller: Caller) -> bytes:
                 name: {"model": each.model, "n_ctx": each.n_ctx} for name, each in service.health().caches.items()
             }
             return sse.encode_event({"version": VERSION, "server": version("shepherd"), "caches": caches}, "hello")
-        case Whole(cache, picture, n_ctx):
-            return sse.encode_event(encode_picture(cache, picture, n_ctx), "spans")
-        case Growth(cache, picture):
-            last = {"tokens": picture.n_tokens, "held": picture.n_held, "kind": "assistant"}
+        case Whole():
+            return sse.encode_event(encode_whole(news), "spans")
+        case Growth(cache, picture, kind):
+            last = {"tokens": picture.n_tokens, "held": picture.n_held, "kind": kind}
             return sse.encode_event({"cache": cache, "seq": picture.seq, "session": picture.session, **last}, "grow")
         case Absence(cache, seq):
             return sse.encode_event({"cache": cache, "seq": seq}, "gone")
@@ -120,24 +120,25 @@ def _encoded(news: News, service: Service, caller: Caller) -> bytes:
             assert_never(news)
 
 
-def encode_picture(cache: str, picture: Picture, n_ctx: int) -> Json:
+def encode_whole(whole: Whole) -> Json:
     """One sequence; its spans cover all of its tokens."""
+    picture = whole.picture
     return {
-        "cache": cache,
+        "cache": whole.cache,
         "seq": picture.seq,
         "session": picture.session,
         "tier": picture.tier,
-        "n_ctx": n_ctx,
+        "n_ctx": whole.n_ctx,
         "tokens": picture.n_tokens,
         "held": picture.n_held,
-        "spans": [*_spans(picture)],
+        "spans": [*_spans(picture, whole.answer)],
     }
 
 
-def _spans(picture: Picture) -> Iterator[Json]:
+def _spans(picture: Picture, kinds: Kinds) -> Iterator[Json]:
     held, at = CachedPrefix(picture.n_tokens, picture.runs), 0
 
-    def span(start: int, stop: int, kind: str, message: int | None, *, keep: bool) -> Json:
+    def span(start: int, stop: int, kind: Kind, message: int | None, *, keep: bool) -> Json:
         n_held = held.count(start, stop)
         return {"start": start, "stop": stop, "kind": kind, "message": message, "keep": keep, "held": n_held}
 
@@ -146,14 +147,18 @@ def _spans(picture: Picture) -> Iterator[Json]:
         if at < start:
             yield span(at, start, "markup", None, keep=True)
         if start < stop:
-            yield span(start, stop, each.kind or "user", each.message, keep=each.keep)
+            yield span(start, stop, each.kind, each.message, keep=each.keep)
         at = max(at, stop)
     if at < picture.n_prompt:
         yield span(at, picture.n_prompt, "markup", None, keep=True)
         at = picture.n_prompt
     if at < picture.n_tokens:
         answer = max((each.message for each in picture.parts), default=-1) + 1
-        yield span(at, picture.n_tokens, "assistant", answer, keep=True)
+        last: Kind = kinds[-1][1] if kinds else "assistant"
+        for stop, kind in (*kinds[:-1], (picture.n_tokens, last)):  # the last kind reaches to the end
+            if at < (stop := min(stop, picture.n_tokens)):
+                yield span(at, stop, kind, answer, keep=True)
+                at = stop
 
 
 _PARAMETERS: list[Any] = [
