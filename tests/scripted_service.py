@@ -9,6 +9,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
+from shepherd.app.live_window import LiveWindow
 from shepherd.app.totals import Totals
 from shepherd.app.usage import DayOfUse
 from shepherd.backends.local.adapters import ModelAdapters
@@ -56,6 +57,7 @@ class ScriptedService:
         """`shelf`: the memories, which the caller closes; None = it remembers nothing."""
         self._script = script
         self._shelf = shelf
+        self.window = LiveWindow(dict, self.stats)
         self.caches = {"main": CacheStats(4096, used=17)} if stats is None else dict(stats)
         """Of `stats` and `totals`; a test may change it."""
         self.n_lost = 0
