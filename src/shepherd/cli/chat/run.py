@@ -145,7 +145,7 @@ async def _answer_once(
             session.restore(found[1])
         notices: tuple[Text, ...] = ()
         if mode is not None:
-            from shepherd.cli.chat import modes
+            from shepherd.agent import modes
 
             modes.apply(mode, session)
             notices = modes.notices(mode, session.messages)
