@@ -254,7 +254,7 @@ async def resource(chat: Chat, argument: str) -> None:
         raise InvalidRequest(
             f"{uri} has {len(found.content):,} characters, and the context has room for {limit:,}", field="uri"
         )
-    chat.attached.append(Text(f"Resource {uri}:\n{attach.fenced(found.content)}\n\n", aside=True))
+    chat.attached.append(Text(f"Resource {uri}:\n{attachment.fenced(found.content)}\n\n", aside=True))
     images = " Its images and recordings are not sent." if found.images or found.audio else ""
     chat.note(f"{uri} is attached to your next message: {len(found.content):,} characters.{images}")
 
