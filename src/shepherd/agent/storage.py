@@ -18,6 +18,7 @@ import re
 import sys
 import time
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from datetime import datetime
@@ -360,24 +361,24 @@ def _decoded(top: Fields) -> SavedConversation:
         unreported=top.find_integer("untold") or 0,
         reported=_numbered(top, "told", len(messages), lambda counts, at: counts.find_integer(at) or 0),
         quotes=_numbered(top, "quotes", len(messages), lambda quotes, at: _quote(quotes.get_object(at))),
-        branches=_branches(top, 0, len(messages)),
+        branches=_branches(top, messages),
         sampling=sampling_of(read_fields(top.get_object("sampling"), SAMPLING)) if top.has("sampling") else None,
     )
 
 
-def _branches(read: Fields, first: int, end: int) -> tuple[Branch, ...]:
-    """Those of the questions from index `first` to before `end`."""
+def _branches(read: Fields, messages: Sequence[Message], start: int = 0, first: int = 0) -> tuple[Branch, ...]:
+    """Those of the questions among `messages`, whose indexes begin at `start`, from the index `first` on."""
+    asked = {at for at, message in enumerate(messages, start) if message.is_input and at >= first}
     found = []
-    for each in read.objects("branches", MOST_VERSIONS * max(1, end - first)):
-        at = each.find_integer("at", Range(first, end - 1))
-        place = each.find_integer("place", Range(0, MOST_VERSIONS))
-        messages = tuple(map(read_message, each.objects("messages", sys.maxsize)))
-        if at is None or place is None or not messages or not messages[0].is_input:
+    for each in read.objects("branches", MOST_VERSIONS * len(messages)):
+        at, place = each.find_integer("at"), each.find_integer("place", Range(0, MOST_VERSIONS))
+        tail = tuple(map(read_message, each.objects("messages", sys.maxsize)))
+        if at not in asked or place is None or not tail or not tail[0].is_input:
             raise SaveError(f"{each.path} is no version of a question")
-        found.append(Branch(at, place, messages, _branches(each, at + 1, at + len(messages))))
-    places = [(each.at, each.place) for each in found]
-    if len({*places}) < len(places):
-        raise SaveError(f"{read.at('branches')} names one place twice")
+        found.append(Branch(at, place, tail, _branches(each, tail, at, at + 1)))
+    for at, n in Counter(each.at for each in found).items():
+        if len({each.place for each in found if each.at == at} & {*range(n + 1)}) < n:
+            raise SaveError(f"{read.at('branches')}: the versions of message {at} are not numbered from 0, once each")
     return tuple(found)
 
 

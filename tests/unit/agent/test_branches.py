@@ -138,6 +138,7 @@ async def test_sampling_is_saved_and_an_old_file_leaves_it_as_it_is() -> None:
         {"at": 1, "place": 0},
         {"at": 0},
         {"at": 0, "place": 99},
+        {"at": 0, "place": 2},
         {"at": 0, "place": 0, "messages": []},
         {"at": 0, "place": 0, "branches": [{"at": 0, "place": 0, "messages": "M"}]},
     ],
@@ -152,5 +153,5 @@ def test_a_file_with_wrong_branches_is_refused(wrong: dict[str, object]) -> None
         from_json({**good, "branches": [branch]})
     twice = {"at": 0, "place": 0, "messages": good["messages"]}
     assert from_json({**good, "branches": [twice]}).branches[0].place == 0
-    with pytest.raises(SaveError, match="twice"):
+    with pytest.raises(SaveError, match="once each"):
         from_json({**good, "branches": [twice, twice]})
