@@ -175,6 +175,7 @@ state.addCommands([
 ]);
 
 addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && state.drawerOpen.value) state.drawerOpen.value = false;
   const typing = event.target instanceof Element && event.target.matches("input, textarea, select, [contenteditable]");
   const held = (event.ctrlKey || event.metaKey ? "Ctrl " : "") + (event.shiftKey && event.key !== "?" ? "Shift " : "");
   const pressed = held + (event.key.length === 1 ? event.key.toUpperCase() : event.key);

@@ -309,19 +309,29 @@ export function VirtualList(props) {
       if (at >= 0 && Math.abs(el.scrollTop - (tops[at] + by)) > 0.5) el.scrollTop = tops[at] + by;
     }
   });
-  if (handle)
-    handle.current = {
-      scrollTo: (index) => {
-        sticks.current = false;
-        anchor.current = { key: keyOf(items[index], index), by: 0 };
-        setView((before) => ({ ...before, top: tops[index] }));
-      },
-      toEnd: () => {
-        sticks.current = true;
-        onEnd?.(true);
-        setRound((n) => n + 1);
-      },
-    };
+  /** @type {ListHandle} */
+  const moves = {
+    scrollTo: (index) => {
+      if (!items.length) return;
+      sticks.current = false;
+      anchor.current = { key: keyOf(items[index], index), by: 0 };
+      setView((before) => ({ ...before, top: tops[index] }));
+    },
+    toEnd: () => {
+      if (!follow) return moves.scrollTo(items.length - 1);
+      sticks.current = true;
+      onEnd?.(true);
+      setRound((n) => n + 1);
+    },
+  };
+  if (handle) handle.current = moves;
+  /** The browser's own way there would be cut short where a row on it is measured. @param {KeyboardEvent} event */
+  function jump(event) {
+    if (event.target !== box.current || !["Home", "End"].includes(event.key)) return;
+    event.preventDefault();
+    if (event.key === "Home") moves.scrollTo(0);
+    else moves.toEnd();
+  }
 
   return html`<div
     ref=${box}
@@ -330,6 +340,7 @@ export function VirtualList(props) {
     aria-label=${label}
     tabindex="0"
     onScroll=${look}
+    onKeyDown=${jump}
   >
     <div class="rows" role="presentation" style=${{ paddingTop: `${tops[first]}px`, paddingBottom: `${total - tops[last]}px` }}>
       ${items.slice(first, last).map((item, at) => {
