@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from shepherd.app.totals import Totals
+from shepherd.app.usage import DayOfUse
 from shepherd.backends.local.adapters import ModelAdapters
 from shepherd.core import (
     EngineDown,
@@ -32,6 +33,7 @@ from shepherd.core.status import CacheUsage, Embeddings, Health, ModelCard, Repl
 from shepherd.engine.stats import CacheStats
 
 if TYPE_CHECKING:
+    from shepherd.app.chats import Chats
     from shepherd.memory import MemoryStore
     from shepherd.memory.archive.forget import Removed
     from shepherd.memory.users import UserStores
@@ -86,6 +88,10 @@ class ScriptedService:
         return self
 
     @property
+    def chats(self) -> Chats:
+        raise EngineDown("a script keeps no chats")
+
+    @property
     def catalogue(self) -> Self:
         if self._health.status == "loading":
             raise EngineDown("the model is still loading; try again in a moment")
@@ -106,6 +112,9 @@ class ScriptedService:
 
     async def look_again(self) -> None:
         self.n_looks += 1
+
+    async def here(self) -> dict[str, Any]:
+        return {"models": [{"name": each.id, "path": f"/models/{each.id}.gguf"} for each in self.cards]}
 
     async def copy(self, source: str, name: str) -> None:
         self.copied.append((source, name))
@@ -128,6 +137,10 @@ class ScriptedService:
     def totals(self) -> Totals:
         n_archived = self._shelf.n_archived if self._shelf else 0
         return Totals(self.caches, n_archived=n_archived, n_archive_failures=self.n_lost)
+
+    def usage(self, n_days: int) -> tuple[DayOfUse, ...]:
+        self.n_days = n_days
+        return (DayOfUse("2026-11-27", "fake", False, 2, 7, 3, 5, 0.0),)
 
     async def clear(self, name: str) -> None:
         self.cleared.append(name)
