@@ -116,7 +116,7 @@ const Banners = () =>
     ${
       state.isOld.value &&
       html`<div class="banner">
-        <${Icon} name="info" /><span class="grow">The server has changed since this page was loaded.</span>
+        <${Icon} name="info" /><span class="grow">The server is a newer one than this page.</span>
         <${Button} label="Reload" onClick=${() => location.reload()} />
       </div>`
     }
