@@ -116,7 +116,7 @@ const Banners = () =>
     ${
       state.isOld.value &&
       html`<div class="banner">
-        <${Icon} name="info" /><span class="grow">The server has changed since this page was loaded.</span>
+        <${Icon} name="info" /><span class="grow">The server is a newer one than this page.</span>
         <${Button} label="Reload" onClick=${() => location.reload()} />
       </div>`
     }
@@ -175,6 +175,7 @@ state.addCommands([
 ]);
 
 addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && state.drawerOpen.value) state.drawerOpen.value = false;
   const typing = event.target instanceof Element && event.target.matches("input, textarea, select, [contenteditable]");
   const held = (event.ctrlKey || event.metaKey ? "Ctrl " : "") + (event.shiftKey && event.key !== "?" ? "Shift " : "");
   const pressed = held + (event.key.length === 1 ? event.key.toUpperCase() : event.key);
