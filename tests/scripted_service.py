@@ -33,6 +33,7 @@ from shepherd.core.status import CacheUsage, Embeddings, Health, ModelCard, Repl
 from shepherd.engine.stats import CacheStats
 
 if TYPE_CHECKING:
+    from shepherd.app.chats import Chats
     from shepherd.memory import MemoryStore
     from shepherd.memory.archive.forget import Removed
     from shepherd.memory.users import UserStores
@@ -85,6 +86,10 @@ class ScriptedService:
     @property
     def dispatcher(self) -> Self:
         return self
+
+    @property
+    def chats(self) -> Chats:
+        raise EngineDown("a script keeps no chats")
 
     @property
     def catalogue(self) -> Self:

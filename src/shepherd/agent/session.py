@@ -77,13 +77,14 @@ class Session:
         max_tokens: int | None = None,
         on_full: OnFull | None = None,
         user: str | None = None,
+        owner: str = "",
         archive: bool = True,
         recall: bool = False,
         max_rounds: int = MAX_ROUNDS,
         max_repeats: int = MAX_REPEATS,
     ) -> None:
         """`user`: the user of the memory; None = no memory. `archive`: messages are stored in it, so that messages that
-        leave the context can be found again. `recall`: it is searched for the model.
+        leave the context can be found again. `recall`: it is searched for the model. `owner`: as that of a request.
 
         `tools` are only offered. Calls of the `toolbox` run, in at most `max_rounds` rounds of one turn; a call that
         comes `max_repeats` times with nothing new in between is refused.
@@ -110,6 +111,7 @@ class Session:
             max_tokens=max_tokens,
             on_full=on_full,
             user=user,
+            owner=owner,
             archive=archive and user is not None,
         )
         self._archive = archive
@@ -177,7 +179,7 @@ class Session:
         without a question; as `chat`."""
 
         def remove_answer() -> None:
-            del self._messages[self._asked_at("try again") + 1 :]
+            del self._messages[self.question_at(None, "try again") + 1 :]
 
         return self._turn(remove_answer)
 
@@ -189,7 +191,7 @@ class Session:
     def resume(self) -> AsyncGenerator[TurnEvent, None]:
         """Continue an interrupted turn: its last answer, to which the rest is added, or behind its last results.
         Raises: `InvalidRequest` when the last answer is complete; as `chat`."""
-        return self._turn(self._check_can_resume)
+        return self._turn(self.check_can_resume)
 
     def undo(self) -> str | None:
         """Remove the last exchange; the user's text in it, or None when there is none."""
@@ -231,6 +233,13 @@ class Session:
             quotes = {at - n: quote for at, quote in found.items() if at >= n}
         open_calls = unanswered(self._messages) if self.toolbox is not None else ()
         return replace(self._here(), messages=(*self._messages, *open_calls), quotes=quotes)
+
+    def detach(self, id: str) -> None:
+        """Be another conversation from now on, with the same messages."""
+        self.id = id
+        self._state.id = id
+        if self.toolbox is not None:
+            self.toolbox.session = id
 
     def _here(self) -> SavedConversation:
         reported = dict(self._state.reported)
@@ -343,12 +352,13 @@ class Session:
         self._messages.append(Message("user", parts))
 
     def _replace_question(self, text: str | Sequence[Text | Image | Audio]) -> None:
-        at = self._asked_at("change")
+        at = self.question_at(None, "change")
         while len(self._messages) > at:
             self._remove_last()
         self._add(text)
 
-    def _check_can_resume(self) -> None:
+    def check_can_resume(self) -> None:
+        """Raises: `InvalidRequest` where `resume` does."""
         if not self.can_resume:
             why = "the last answer is complete" if self._messages else "there is no message yet"
             raise InvalidRequest(f"there is nothing to continue: {why}")
@@ -364,7 +374,12 @@ class Session:
         """The place of the last question."""
         return next((n for n in range(len(self._messages) - 1, -1, -1) if self._messages[n].is_input), None)
 
-    def _asked_at(self, purpose: str) -> int:
-        if (at := self._find_asked()) is None:
+    def question_at(self, at: int | None, purpose: str) -> int:
+        """The place of a question: `at`, or that of the last one. Raises: `InvalidRequest` where there is none."""
+        if at is None and (at := self._find_asked()) is None:
             raise InvalidRequest(f"there is nothing to {purpose}: there is no message yet")
+        if not (0 <= at < len(self._messages) and self._messages[at].is_input):
+            raise InvalidRequest(
+                f"there is nothing to {purpose}: message {at} is no question; name the index of one", field="at"
+            )
         return at

@@ -153,6 +153,18 @@ class ConversationStore:
         """All names, the newest first."""
         return tuple(path.stem for path in self._paths())
 
+    def stamp(self, name: str) -> tuple[int, int] | None:
+        """What changes with the file of exactly this name: its time and its size; None without a file."""
+        try:
+            found = (self.folder / f"{name}.json").stat()
+        except (OSError, ValueError):
+            return None
+        return found.st_mtime_ns, found.st_size
+
+    def listing(self, name: str) -> SavedListing:
+        """The conversation of exactly this name. Reads its file."""
+        return _listed(self.folder / f"{name}.json")
+
     def list(self) -> tuple[SavedListing, ...]:
         """All conversations, the newest first; a file that cannot be read has an error. Reads every file."""
         return tuple(_listed(path) for path in self._paths())

@@ -29,6 +29,7 @@ from shepherd import config as configuration
 from shepherd.agent.archiving import Archiving
 from shepherd.agent.compaction_store import CompactionStore
 from shepherd.agent.session import Session
+from shepherd.app.chats import Chats
 from shepherd.app.conversations import Conversations, loading_log
 from shepherd.app.directory.catalogue import Catalogue
 from shepherd.app.directory.entries import Machine, ModelKey, ModelRegistry, machine_of
@@ -113,6 +114,7 @@ class App:
         self._reranking: Reranking | None = None
         self._dispatcher: Dispatcher | None = None
         self._conversations: Conversations | None = None
+        self._chats: Chats | None = None
         self._loader: ModelLoader | None = None
         self._is_ready = self._is_loading = False
         self._has_loaded = asyncio.Event()
@@ -164,6 +166,7 @@ class App:
                 self._conversations = await asyncio.to_thread(
                     Conversations, self.config, dispatcher, self.tools, self._stores
                 )
+                self._chats = Chats(self.config, self._conversations, self.tools)
                 await self.tools.ready(all_of_them=patient)
                 dispatcher.watch.start()
                 self._use.start()
@@ -316,6 +319,13 @@ class App:
         return self._conversations
 
     @property
+    def chats(self) -> Chats:
+        """The conversations that clients read and continue. Raises: as `dispatcher`."""
+        assert self.dispatcher
+        assert self._chats is not None
+        return self._chats
+
+    @property
     def manages_models(self) -> bool:
         """Clients may pull models, give them other names, and delete those that were pulled."""
         return self.config.server.manage_models
@@ -466,8 +476,10 @@ class App:
     # the end
 
     async def aclose(self) -> None:
-        """End the MCP servers, stop every engine, then free the weights, then close the memory."""
+        """Stop the turns of chats, end the MCP servers, stop every engine, free the weights, then close the memory."""
         try:
+            if self._chats is not None:
+                await self._chats.aclose()
             await self.tools.aclose()
             await self._use.aclose()
             if self._dispatcher is not None:

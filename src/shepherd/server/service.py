@@ -3,6 +3,7 @@
     Service ─┬ conversations   answers of models, and their prompts
              ├ dispatcher      tokens, vectors, scores, and what is loaded
              ├ catalogue       the models that a request can name
+             ├ chats           the conversations that it keeps
              └ its own state: health, caches, memory
 
 Parts raise `EngineDown` before the models are loaded. The server calls all of it on the event loop; functions that are
@@ -22,6 +23,7 @@ from shepherd.core.status import Embeddings, Health, ModelCard, ReplicaStatus
 from shepherd.engine.stats import CacheStats
 
 if TYPE_CHECKING:  # a server without a memory does not load it
+    from shepherd.app.chats import Chats
     from shepherd.backends.local.adapters import ModelAdapters
     from shepherd.memory import MemoryStore
     from shepherd.memory.archive.forget import Removed
@@ -105,6 +107,9 @@ class Service(Protocol):
 
     @property
     def catalogue(self) -> Catalogue: ...
+
+    @property
+    def chats(self) -> Chats: ...
 
     @property
     def manages_models(self) -> bool:

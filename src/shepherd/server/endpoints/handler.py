@@ -70,7 +70,7 @@ class ActiveRequests:
         self.stopping = False
         """New requests are refused; those that are being answered continue."""
         self.tasks: set[asyncio.Task[Any]] = set()
-        self.background: set[asyncio.Task[None]] = set()
+        self.background: set[asyncio.Task[Any]] = set()
         """Tasks that run as long as the server; a stop does not wait for them."""
 
     def cancel_all(self) -> None:
@@ -171,8 +171,9 @@ class RequestContext:
             return decode(body)
         return await in_pool("bodies", decode, body)
 
-    async def while_connected(self, answering: Coroutine[Any, Any, T]) -> T:
-        """The result of `answering`, which is cancelled when the client disconnects or the server stops.
+    async def while_connected(self, answering: Coroutine[Any, Any, T], *, stays_open: bool = False) -> T:
+        """The result of `answering`, which is cancelled when the client disconnects or the server stops. `stays_open`:
+        it has no end of its own, and a stop does not wait for it.
 
         Raises: `ClientGone`, `Stopping`; what `answering` raises.
         """
@@ -190,7 +191,8 @@ class RequestContext:
 
         watch = asyncio.create_task(self._disconnected())
         watch.add_done_callback(leave)
-        active.tasks.add(task)
+        tasks = active.background if stays_open else active.tasks
+        tasks.add(task)
         try:
             return await answering
         except asyncio.CancelledError:
@@ -199,7 +201,7 @@ class RequestContext:
             task.uncancel()
             raise (ClientGone if self.record.client_gone else Stopping) from None
         finally:
-            active.tasks.discard(task)
+            tasks.discard(task)
             watch.remove_done_callback(leave)
             watch.cancel()
             await asyncio.wait((watch,))
@@ -209,12 +211,17 @@ class RequestContext:
             pass
 
     async def answer(
-        self, content: bytes, headers: RawHeaders | tuple[()] = (), *, patience_s: float | None = None
+        self,
+        content: bytes,
+        headers: RawHeaders | tuple[()] = (),
+        *,
+        status: int = 200,
+        patience_s: float | None = None,
     ) -> None:
-        """Send one whole answer with status 200. Raises: `ClientTooSlow` after `patience_s`."""
-        self.record.status = 200
+        """Send one whole answer. Raises: `ClientTooSlow` after `patience_s`."""
+        self.record.status = status
         self.observers.send(content)
-        await within(patience_s, send_json(self.send_last, 200, content, headers))
+        await within(patience_s, send_json(self.send_last, status, content, headers))
 
     async def refuse(self, error: Exception) -> None:
         """Send an error. Raises: `ClientTooSlow`."""

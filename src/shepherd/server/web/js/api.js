@@ -20,13 +20,14 @@ export const online = signal(true);
 /** The server's version, as its last answer said. */
 export const serverVersion = signal("");
 
-/** What the server refused, with its own sentence. `status` 0: it cannot be reached. */
+/** What the server refused, with its own sentence, and the JSON that it sent. `status` 0: it cannot be reached. */
 export class ApiError extends Error {
-  /** @param {number} status @param {string} code @param {string} message */
-  constructor(status, code, message) {
+  /** @param {number} status @param {string} code @param {string} message @param {any} [body] */
+  constructor(status, code, message, body) {
     super(message);
     this.status = status;
     this.code = code;
+    this.body = body;
   }
 }
 
@@ -75,12 +76,15 @@ export async function request(path, { method = "GET", body, signal } = {}) {
 /** @param {Response} answer */
 async function errorOf(answer) {
   const text = await answer.text().catch(() => "");
+  let body;
   try {
-    const error = JSON.parse(text).error;
-    return new ApiError(answer.status, String(error.code ?? error.type ?? ""), String(error.message ?? error));
+    body = JSON.parse(text);
   } catch {
-    return new ApiError(answer.status, "", text.slice(0, 300) || `The server answered ${answer.status}.`);
+    // A proxy in between has answered with a page of its own.
   }
+  const error = body?.error;
+  const message = error?.message ?? error ?? body?.detail ?? `The server answered with the status ${answer.status}.`;
+  return new ApiError(answer.status, String(error?.code ?? error?.type ?? ""), String(message), body);
 }
 
 /** Resolves when the person has given a key. @param {AbortSignal} [signal] */

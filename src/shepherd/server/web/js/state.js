@@ -38,13 +38,18 @@ export function go(panel, id = null, { replace = false } = {}) {
 /** The open chat; null = none, or a new one. */
 export const chatId = computed(() => (route.value.panel === "chat" ? route.value.id : null));
 
-/** What the server has. `ready`: it was asked; `active`: the model that answers where none is named. */
-export const server = signal({ ready: false, status: "", active: "", models: /** @type {string[]} */ ([]) });
+/** What the server has. `status`: of its health, "" = not known yet; `active`: the model that answers where none is named. */
+export const server = signal({ status: "", detail: "", active: "", models: /** @type {string[]} */ ([]) });
+
+export const isReady = computed(() => ["ok", "degraded"].includes(server.value.status));
 
 export async function refreshServer() {
-  const [health, models] = await Promise.all([get("v1/health").catch(() => null), get("v1/models")]);
-  const names = models.data.map((/** @type {{id: string}} */ model) => model.id);
-  server.value = { ready: true, status: health?.status ?? "", active: health?.model ?? names[0] ?? "", models: names };
+  const health = await get("v1/health").catch((error) => error.body);
+  if (!health) return;
+  const models = health.backend_connected ? (await get("v1/models")).data : [];
+  const names = models.map((/** @type {{id: string}} */ model) => model.id);
+  const { status, detail = "", model } = health;
+  server.value = { status, detail, active: model ?? names[0] ?? "", models: names };
 }
 
 /** The conversations, the newest first; null = not asked yet. `more`: the cursor of the next page. */

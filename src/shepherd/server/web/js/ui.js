@@ -90,10 +90,10 @@ export function Field({ label, hint, error, as = "input", children, ...rest }) {
 
 /**
  * A dialog over the page; the browser keeps the focus in it, and gives it back.
- * @param {{title: string, onClose?: () => void, children?: any, footer?: any, wide?: boolean}} props without `onClose`
+ * @param {{title: string, onClose?: () => void, children?: any, footer?: any, wide?: boolean, class?: string}} props without `onClose`
  *   it cannot be closed
  */
-export function Dialog({ title, onClose, children, footer, wide = false }) {
+export function Dialog({ title, onClose, children, footer, wide = false, class: name = "" }) {
   const box = useRef(/** @type {HTMLDialogElement | null} */ (null));
   const id = useId();
   useEffect(() => {
@@ -103,7 +103,7 @@ export function Dialog({ title, onClose, children, footer, wide = false }) {
   }, []);
   return html`<dialog
     ref=${box}
-    class=${wide ? "wide" : ""}
+    class=${`${wide ? "wide " : ""}${name}`}
     aria-labelledby=${id}
     onCancel=${(/** @type {Event} */ event) => (event.preventDefault(), onClose?.())}
     onClick=${(/** @type {MouseEvent} */ event) => event.target === box.current && onClose?.()}

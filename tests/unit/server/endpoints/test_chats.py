@@ -1,0 +1,336 @@
+"""`/v1/chats` over the embedded model: every stream folds to the messages, and the terminal reads what is saved."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from tests.in_process import client_of
+from tests.in_time import PATIENCE_S
+from tests.own_app import app_of, loaded
+from tests.own_server import listening
+
+from shepherd.app.app import App
+from shepherd.core import Message
+from shepherd.memory.users import LOCAL
+from shepherd.server.app import create_app
+from shepherd.server.http.auth import Key
+
+pytestmark = pytest.mark.model
+
+Json = dict[str, Any]
+
+
+def made_app(folder: Path, text: str = "") -> App:
+    head = f'max_tokens = 24\n[chat]\nfolder = "{folder / "saved"}"\n'
+    return app_of(folder, head + text, model="embedded")
+
+
+@pytest.fixture
+async def app(tmp_path: Path) -> AsyncIterator[App]:
+    async with loaded(made_app(tmp_path)) as app:
+        yield app
+
+
+@pytest.fixture
+async def client(app: App) -> AsyncIterator[httpx2.AsyncClient]:
+    """Over a real port: the events of a chat come while it runs."""
+    async with listening(app) as url, httpx2.AsyncClient(base_url=url, timeout=PATIENCE_S) as client:
+        yield client
+
+
+async def begun(client: httpx2.AsyncClient, **body: Any) -> str:
+    answer = await client.post("/v1/chats", json=body)
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["id"])
+
+
+async def turn(client: httpx2.AsyncClient, id: str, action: str = "send", **body: Any) -> int:
+    answer = await client.post(f"/v1/chats/{id}/turn", json={"action": action, **body})
+    assert answer.status_code == 202, answer.text
+    return int(answer.json()["turn"])
+
+
+@asynccontextmanager
+async def reading(client: httpx2.AsyncClient, id: str, after: int | None = None) -> AsyncIterator[AsyncIterator[Json]]:
+    """The events of a chat, each with its number and type."""
+    query = {} if after is None else {"after": after}
+    async with client.stream("GET", f"/v1/chats/{id}/events", params=query) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+
+        async def events() -> AsyncIterator[Json]:
+            event: Json = {}
+            async for line in answer.aiter_lines():
+                name, _, value = line.partition(": ")
+                if name in ("id", "event", "data"):
+                    event[name] = json.loads(value) if name != "event" else value
+                elif not line and event:
+                    yield event
+                    event = {}
+
+        yield events()
+
+
+async def read(
+    client: httpx2.AsyncClient, id: str, after: int | None = None, last: Callable[[Json], bool] | None = None
+) -> list[Json]:
+    """The events up to the end of a turn, or to the one that `last` names."""
+    is_last = last or (lambda event: event["event"] == "end")
+    found: list[Json] = []
+    async with asyncio.timeout(PATIENCE_S), reading(client, id, after) as events:
+        async for event in events:
+            found.append(event)
+            if is_last(event):
+                break
+    return found
+
+
+async def asked(client: httpx2.AsyncClient, id: str, text: str) -> list[Json]:
+    """The events of a whole turn."""
+    await turn(client, id, text=text)
+    return await read(client, id)
+
+
+async def get(client: httpx2.AsyncClient, id: str, **query: Any) -> Json:
+    answer = await client.get(f"/v1/chats/{id}", params=query)
+    assert answer.status_code == 200, answer.text
+    found: Json = answer.json()
+    return found
+
+
+def plain(messages: list[Json]) -> list[Json]:
+    """Messages without figures, and with neighbouring texts of one kind joined."""
+    found = []
+    for message in messages:
+        parts: list[Json] = []
+        for part in message["parts"]:
+            if parts and part["type"] in ("text", "thought") and parts[-1]["type"] == part["type"]:
+                parts[-1] = {**parts[-1], "text": parts[-1]["text"] + part["text"]}
+            else:
+                parts.append(part)
+        found.append({"role": message["role"], "parts": parts})
+    return found
+
+
+def folded(before: list[Json], events: list[Json]) -> list[Json]:
+    """The messages that the events of one turn spell, behind those that the chat had: what a page does."""
+    messages = list(before)
+    for event in events:
+        data = event["data"]
+        match event["event"]:
+            case "turn":
+                messages[data["index"] :] = data["messages"]
+            case "started":
+                if not messages or messages[-1]["role"] != "assistant":
+                    messages.append({"role": "assistant", "parts": []})
+            case "text" | "thought":
+                messages[-1]["parts"].append({"type": event["event"], "text": data["text"]})
+            case "called":
+                messages[-1]["parts"].append({"type": "call", **data})
+            case "returned":
+                messages.append({"role": "tool", "parts": [{"type": "result", **data}]})
+            case _:
+                pass
+    return messages
+
+
+async def test_the_events_of_a_turn_fold_to_the_messages_that_the_chat_then_has(client: httpx2.AsyncClient) -> None:
+    id = await begun(client, system="You are a sheep.")
+    before = await get(client, id)
+    assert (before["messages"], before["system"], before["running"]) == ([], "You are a sheep.", False)
+    events = await asked(client, id, "Hello!")
+    assert [event["event"] for event in events][:2] == ["turn", "started"]
+    assert {"text", "finished", "saved"} <= {event["event"] for event in events}
+    now = await get(client, id)
+    assert plain(folded(before["messages"], events)) == plain(now["messages"])
+    assert [message["role"] for message in now["messages"]] == ["user", "assistant"]
+    assert events[-1]["data"]["messages"] == now["messages"]
+    assert (now["running"], now["last_event"], now["title"]) == (False, events[-1]["id"], "Hello!")
+    assert now["messages"][1]["stats"]["output"] > 0
+    more = await asked(client, id, "And now?")
+    assert plain(folded(now["messages"], more)) == plain((await get(client, id))["messages"])
+
+
+async def test_a_reader_that_comes_back_gets_the_same_rest_and_two_readers_the_same(client: httpx2.AsyncClient) -> None:
+    id = await begun(client)
+    await turn(client, id, text="Hello!")
+    one, other = await asyncio.gather(read(client, id), read(client, id))
+    assert plain(folded([], one)) == plain(folded([], other))
+    whole = plain(folded([], one))
+    for at in range(1, one[-1]["id"]):
+        had = [event for event in one if event["id"] <= at]
+        rest = await read(client, id, after=at)
+        if not any(event["id"] == at for event in one):  # within a text that came in one piece: its head was had
+            cut = next(event for event in one if event["id"] > at)
+            n = at - (had[-1]["id"] if had else 0)
+            had.append({**cut, "data": {**cut["data"], "text": cut["data"]["text"][:n]}})
+        assert plain(folded([], had + rest)) == whole, at
+
+
+async def test_a_chat_begun_here_is_gone_on_with_in_the_terminal_and_back(app: App, client: httpx2.AsyncClient) -> None:
+    id = await begun(client)
+    saved = next(event["data"] for event in await asked(client, id, "Hello!") if event["event"] == "saved")
+    terminal, saves = app.conversations.session(user=LOCAL), app.tools.saves()
+    assert saves is not None
+    terminal.restore(saves.load(saved["id"]))
+    assert [message.role for message in terminal.messages] == ["user", "assistant"]
+    async with aclosing(terminal.chat("Who are you?")) as events:
+        async for _ in events:
+            pass
+    assert saves.save(terminal.to_saved(), saved["id"]) == saved["id"]
+    for name in (id, saved["id"]):  # under its first id, too
+        again = await get(client, name)
+        assert again["id"] == saved["id"]
+        assert [message["parts"][0]["text"] for message in again["messages"]][2] == "Who are you?"
+    await asked(client, id, "Thank you.")
+    assert len(saves.load(saved["id"]).messages) == 6
+    listed = (await client.get("/v1/chats")).json()["chats"]
+    assert [(row["id"], row["n_messages"], row["first"], row["last"]) for row in listed] == [
+        (saved["id"], 6, "Hello!", "Thank you.")
+    ]
+
+
+async def test_the_list_comes_in_pages(app: App, client: httpx2.AsyncClient) -> None:
+    saves = app.tools.saves()
+    assert saves is not None
+    session = app.conversations.session(user=LOCAL, tools=False)
+    for number in range(5):
+        session.clear()
+        session.restore(replaced(session.to_saved(), f"Question {number}"))
+        saves.save(session.to_saved(), f"c{number}")
+    assert (await client.get("/v1/chats")).json().keys() == {"chats"}
+    seen: list[str] = []
+    query: Json = {"limit": 2}
+    while True:
+        page = (await client.get("/v1/chats", params=query)).json()
+        seen += [row["id"] for row in page["chats"]]
+        if "next" not in page:
+            break
+        query["cursor"] = page["next"]
+    assert sorted(seen) == [f"c{number}" for number in range(5)]
+    assert (await client.get("/v1/chats", params={"cursor": "nowhere"})).status_code == 400
+
+
+def replaced(saved: Any, text: str) -> Any:
+    saved.messages = (Message.user(text),)
+    return saved
+
+
+async def test_a_stopped_turn_keeps_what_it_has_and_is_resumed(client: httpx2.AsyncClient) -> None:
+    id = await begun(client)
+    await turn(client, id, text="Tell me everything about sheep.")
+    await read(client, id, last=lambda event: event["event"] in ("started", "text"))
+    stopped = (await client.post(f"/v1/chats/{id}/stop", json={})).json()
+    events = await read(client, id)
+    end = events[-1]["data"]
+    assert end["reason"] == ("stopped" if stopped["stopped"] else "done")
+    now = await get(client, id)
+    assert plain(folded([], events)) == plain(now["messages"]) or now["messages"] == []
+    assert (await client.post(f"/v1/chats/{id}/stop", json={})).json() == {"stopped": False}
+
+
+async def test_a_running_chat_takes_no_second_turn(client: httpx2.AsyncClient) -> None:
+    id = await begun(client)
+    answers = await asyncio.gather(
+        *(client.post(f"/v1/chats/{id}/turn", json={"action": "send", "text": "Hello!"}) for _ in range(3))
+    )
+    assert sorted(answer.status_code for answer in answers) == [202, 409, 409]
+    refused = next(answer for answer in answers if answer.status_code == 409)
+    assert "a turn of this chat is running" in refused.json()["error"]["message"]
+    await read(client, id)
+
+
+ORIGINS: tuple[tuple[dict[str, str], int], ...] = (
+    ({}, 200),
+    ({"origin": "http://localhost"}, 200),
+    ({"origin": "http://localhost", "sec-fetch-site": "same-origin"}, 200),
+    ({"origin": "https://chat.example", "sec-fetch-site": "same-origin"}, 403),  # no proxy is configured: auth
+    ({"sec-fetch-site": "none"}, 200),
+    ({"origin": "http://localhost:3000"}, 403),
+    ({"origin": "http://127.0.0.1"}, 403),
+    ({"origin": "null"}, 403),
+    ({"origin": "chrome-extension://abc"}, 403),
+    ({"origin": "http://localhost", "sec-fetch-site": "same-site"}, 403),
+    ({"sec-fetch-site": "cross-site"}, 403),
+    ({"content-type": "text/plain"}, 415),
+    ({"content-type": "application/x-www-form-urlencoded"}, 415),
+)
+
+
+async def test_only_the_servers_own_page_and_programs_use_the_chats(app: App) -> None:
+    async with client_of(app) as client:
+        for headers, status in ORIGINS:
+            sent = {"content-type": "application/json", **headers}
+            assert (await client.post("/v1/chats", content=b"{}", headers=sent)).status_code == status, headers
+            if "content-type" not in headers:
+                assert (await client.get("/v1/chats", headers=headers)).status_code == status, headers
+
+
+async def test_a_key_of_one_user_has_chats_of_its_own(app: App) -> None:
+    keys = [Key.of("a", name="a", user="ada"), Key.of("b", name="b", user="bob"), Key.of("o", name="owner")]
+    server = create_app(app, api_keys=keys)
+    async with client_of(server, "a") as ada, client_of(server, "b") as bob, client_of(server, "o") as owner:
+        id = await begun(ada)
+        await turn(ada, id, text="Hello!")
+        for other in (bob, owner):
+            assert (await other.get(f"/v1/chats/{id}")).status_code == 404
+            assert (await other.get("/v1/chats")).json() == {"chats": []}
+            assert (await other.post(f"/v1/chats/{id}/stop", json={})).status_code == 404
+        await ada.post(f"/v1/chats/{id}/stop", json={})
+        assert (await ada.get(f"/v1/chats/{id}")).status_code == 200
+
+
+async def test_without_keys_another_machine_gets_nothing(app: App) -> None:
+    async with client_of(create_app(app, host="0.0.0.0"), peer="10.0.0.7") as client:
+        answer = await client.get("/v1/chats")
+        assert answer.status_code == 403
+        assert "configure a key" in answer.json()["error"]["message"]
+
+
+WRONG: tuple[tuple[str, str, Json | None, int, str], ...] = (
+    ("GET", "/v1/chats/nowhere", None, 404, "there is no chat"),
+    ("GET", "/v1/chats/..%2f..%2fetc", None, 404, ""),
+    ("GET", "/v1/chats/~root", None, 404, "there is no chat"),
+    ("GET", "/v1/chats?limit=0", None, 400, "limit must be an integer from 1 to 200"),
+    ("GET", "/v1/chats?limti=3", None, 400, "there is no field"),
+    ("POST", "/v1/chats", {"model": "no-such-model"}, 400, "no-such-model"),
+    ("POST", "/v1/chats", {"modle": "x"}, 400, "there is no field"),
+    ("POST", "/v1/chats", {"system": 3}, 400, "system must be a string"),
+    ("POST", "/v1/chats/ID/turn", {}, 400, "action is missing"),
+    ("POST", "/v1/chats/ID/turn", {"action": "sing"}, 400, "action must be one of send, retry, edit, resume"),
+    ("POST", "/v1/chats/ID/turn", {"action": "send", "text": " "}, 400, "text is missing"),
+    ("POST", "/v1/chats/ID/turn", {"action": "retry"}, 400, "there is nothing to try again"),
+    ("POST", "/v1/chats/ID/turn", {"action": "resume"}, 400, "there is nothing to continue"),
+    ("GET", "/v1/chats/ID/events?after=x", None, 400, "after must be an integer"),
+)
+
+
+async def test_a_wrong_request_gets_a_sentence(app: App) -> None:
+    async with client_of(app) as client:
+        id = await begun(client)
+        for method, path, body, status, words in WRONG:
+            answer = await client.request(method, path.replace("ID", id), json=body)
+            assert (answer.status_code, path) == (status, path), answer.text
+            assert words in answer.json()["error"]["message"], path
+
+
+async def test_a_server_that_stops_saves_the_turn_and_the_next_one_shows_it(tmp_path: Path) -> None:
+    async with loaded(made_app(tmp_path)) as app, listening(app) as url, httpx2.AsyncClient(base_url=url) as client:
+        id = await begun(client)
+        saved = next(event["data"] for event in await asked(client, id, "Hello!") if event["event"] == "saved")
+        await turn(client, id, text="Tell me everything about sheep.")
+        before = (await get(client, id))["messages"]
+    async with loaded(made_app(tmp_path)) as app, client_of(app) as client:
+        again = await get(client, saved["id"])
+        assert plain(again["messages"][:2]) == plain(before[:2])
+        assert again["running"] is False
+        assert (await client.get("/v1/chats")).json()["chats"][0]["id"] == saved["id"]
+        assert (await client.delete(f"/v1/chats/{saved['id']}")).json() == {"deleted": True}
+        assert (await client.get("/v1/chats")).json() == {"chats": []}
