@@ -179,7 +179,8 @@ class ScriptedService:
         vectors, counts = [], []
         for text in inputs:
             given = b"".join(part.encode() if isinstance(part, str) else bytes([part % 256]) for part in text)
-            vector = [1.0 + sum(byte % 4 == rest for byte in given) for rest in range(4)][:dimensions]
+            often = [sum(map(given.count, range(rest, 256, 4))) for rest in range(4)]
+            vector = [1.0 + n for n in often][:dimensions]
             length = math.sqrt(sum(value * value for value in vector))
             vectors.append([value / length for value in vector])
             counts.append(len(given))
