@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from playwright.async_api import Locator, Page, expect
-from tests.browser import Visit
-from tests.process.page.conftest import House
 
 
 class Person:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 
 import pytest
 from playwright.async_api import expect
 from tests import started
-from tests.browser import NARROW, Visit
-from tests.in_time import until
+from tests.browser import Visit
 from tests.process.page.conftest import House, Visiting
 from tests.process.page.person import Person
 from tests.providers_replay import Way
 from tests.providers_scripted import Heard, Said
-
-from shepherd.core import Message, Text
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

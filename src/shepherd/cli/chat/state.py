@@ -16,9 +16,10 @@ from contextlib import aclosing, asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from shepherd.agent import modes
 from shepherd.agent.with_memory import entry_of
 from shepherd.cli import render
-from shepherd.cli.chat import attach, modes
+from shepherd.cli.chat import attach
 from shepherd.cli.chat.stats import PART, TurnStats
 from shepherd.cli.terminal.answer import fallback_line
 from shepherd.cli.terminal.view import View

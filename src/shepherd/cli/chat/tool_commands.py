@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from shepherd.agent import attachment
 from shepherd.cli.chat import attach
 from shepherd.core import Audio, Image, InvalidRequest, Text
 from shepherd.core.errors import usual_size
@@ -248,12 +249,12 @@ async def resource(chat: Chat, argument: str) -> None:
     found = await servers.read(server.strip() or None, uri)
     if not found.success:
         raise InvalidRequest(found.error or found.content, field="uri")
-    limit = attach.BYTES_PER_TOKEN * chat.session.n_ctx
+    limit = attachment.BYTES_PER_TOKEN * chat.session.n_ctx
     if len(found.content) > limit:
         raise InvalidRequest(
             f"{uri} has {len(found.content):,} characters, and the context has room for {limit:,}", field="uri"
         )
-    chat.attached.append(Text(f"Resource {uri}:\n{attach.fenced(found.content)}\n\n", aside=True))
+    chat.attached.append(Text(f"Resource {uri}:\n{attachment.fenced(found.content)}\n\n", aside=True))
     images = " Its images and recordings are not sent." if found.images or found.audio else ""
     chat.note(f"{uri} is attached to your next message: {len(found.content):,} characters.{images}")
 

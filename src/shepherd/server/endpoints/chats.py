@@ -191,7 +191,7 @@ async def _events(context: RequestContext, shelf: ChatShelf, values: Values) -> 
         raise InvalidRequest(
             f"{MOST_READERS} clients read the events of this chat already; close one", field="id", status=429
         )
-    await context.while_connected(_send_events(context, chat, after), stays_open=True)
+    await context.while_connected(_send_events(context, chat, after), is_endless=True)
 
 
 async def _send_events(context: RequestContext, chat: Chat, after: int | None) -> None:

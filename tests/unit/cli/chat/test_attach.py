@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.pictures import picture
 from tests.sounds import wave
 
+from shepherd.agent import attachment
 from shepherd.app.app import App
 from shepherd.cli.chat import attach
 from shepherd.config.schema import AudioConfig, Config, ImagesConfig
@@ -271,7 +272,7 @@ def test_what_cannot_go_along_is_refused_in_a_sentence(folder: Path, text: str, 
 def test_a_larger_context_takes_larger_files(folder: Path) -> None:
     (folder / "large.txt").write_text("x" * 30_000)
     assert len(parts("@large.txt", folder, n_ctx=8192)) == 2
-    (folder / "large.txt").write_bytes(b"x" * (attach.MOST_BYTES + 1))
+    (folder / "large.txt").write_bytes(b"x" * (attachment.MOST_BYTES + 1))
     with pytest.raises(InvalidRequest):
         parts("@large.txt", folder, n_ctx=10**6)
 

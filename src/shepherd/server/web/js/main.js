@@ -116,7 +116,7 @@ const Banners = () =>
     ${
       state.isOld.value &&
       html`<div class="banner">
-        <${Icon} name="info" /><span class="grow">The server has changed since this page was loaded.</span>
+        <${Icon} name="info" /><span class="grow">The server is a newer one than this page.</span>
         <${Button} label="Reload" onClick=${() => location.reload()} />
       </div>`
     }
@@ -175,6 +175,7 @@ state.addCommands([
 ]);
 
 addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && state.drawerOpen.value) state.drawerOpen.value = false;
   const typing = event.target instanceof Element && event.target.matches("input, textarea, select, [contenteditable]");
   const held = (event.ctrlKey || event.metaKey ? "Ctrl " : "") + (event.shiftKey && event.key !== "?" ? "Shift " : "");
   const pressed = held + (event.key.length === 1 ? event.key.toUpperCase() : event.key);
@@ -185,6 +186,14 @@ addEventListener("keydown", (event) => {
   command.run();
 });
 
+/** Whether there is no model, or this is the first visit and none was chosen yet. */
+async function needsModel() {
+  if (!state.server.value.models.length) return true;
+  if (localStorage.getItem("shepherd.visited")) return false;
+  localStorage.setItem("shepherd.visited", "yes");
+  return (await import("./models.js")).isUnchosen().catch(() => false);
+}
+
 /** Asks the server what it has, at the start and whenever it was away or is not ready. */
 async function keepLooking() {
   for (let isFirst = true; ; await new Promise((resolve) => setTimeout(resolve, 1500))) {
@@ -192,7 +201,7 @@ async function keepLooking() {
     await state.refreshServer().catch(state.tell);
     if (!online.value || !state.isReady.value) continue;
     await state.refreshChats().catch(() => {});
-    if (isFirst && !state.server.value.models.length && !location.hash) state.go("models", null, { replace: true });
+    if (isFirst && !location.hash && (await needsModel()) && !location.hash) state.go("models", null, { replace: true });
     isFirst = false;
   }
 }
