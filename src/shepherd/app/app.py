@@ -168,7 +168,13 @@ class App:
                 self._conversations = await asyncio.to_thread(
                     Conversations, self.config, dispatcher, self.tools, self._stores
                 )
-                self._chats = Chats(self.config, self._conversations, self.tools)
+                self._chats = Chats(
+                    self.config,
+                    self._conversations,
+                    self.tools,
+                    memory=self.memory,
+                    models=dispatcher.catalogue.models,
+                )
                 await self.tools.ready(all_of_them=patient)
                 dispatcher.watch.start()
                 self._use.start()

@@ -186,6 +186,7 @@ class MemoryStore:
     conversations = _reads(queries.conversations)
     conversation = _reads(queries.conversation)
     conversation_with = _reads(queries.conversation_with)
+    sessions = _reads(queries.sessions)
     newest_message = _reads(queries.newest_message)
     newest_turn = _reads(queries.newest_turn)
     set_aside = _writes(histories.set_aside)
