@@ -310,6 +310,7 @@ class ChatShelf:
             assert chat is not None
             return {
                 "id": id,
+                "session": chat.session.id,
                 "title": chat.session.title,
                 "model": chat.session.model,
                 "changed": chat.used_s,
@@ -320,6 +321,7 @@ class ChatShelf:
             }
         return {
             "id": id,
+            "session": None if chat is None else chat.session.id,
             "title": listed.title,
             "model": listed.model,
             "changed": listed.changed.timestamp(),
