@@ -16,7 +16,7 @@ pytestmark = pytest.mark.model
 CACHE = """
 [caches.main]
 model = "lamb"
-n_ctx = 2048
+n_ctx = 1024
 overflow = "evict"
 
 [[routes]]
@@ -34,10 +34,10 @@ async def test_what_comes_back_says_by_which_words_and_what_left_can_be_read(tmp
     ):  # fmt: skip
         talk = []
         for n, text in enumerate(
-            ["My hamster is called Otto.", *(f"Count to {n}. " + "Slowly. " * 150 for n in range(9))]
+            ["My hamster is called Otto.", *(f"Count to {n}. " + "Slowly. " * 100 for n in range(4))]
         ):
             talk.append(user(text))
-            body = {"model": "lamb", "messages": talk, "max_tokens": 6, "temperature": 0}
+            body = {"model": "lamb", "messages": talk, "max_tokens": 2, "temperature": 0}
             answer = await client.post(CHAT, json=body, headers={"x-session-id": "one"})
             assert answer.status_code == 200, answer.text
             talk.append(answer.json()["choices"][0]["message"])
@@ -55,7 +55,7 @@ async def test_what_comes_back_says_by_which_words_and_what_left_can_be_read(tmp
             404, 'the memory has no conversation of session "one"',
         )  # fmt: skip
 
-        body = {"model": "lamb", "messages": [user("What is my hamster called?")], "max_tokens": 6, "temperature": 0}
+        body = {"model": "lamb", "messages": [user("What is my hamster called?")], "max_tokens": 2, "temperature": 0}
         await client.post(CHAT, json=body, headers={"x-session-id": "two"})
         await watcher.until(lambda: any(each["session"] == "two" for each in watcher.of("recalled")))
         (back,) = [each for each in watcher.of("recalled") if each["session"] == "two"]
