@@ -215,7 +215,7 @@ class App:
                 spending=self._spending,
             )
             catalogue = Catalogue(self.config, registry, pool, providers, env=self._env, keys=self._keys)
-            self._dispatcher = Dispatcher(self.config, catalogue, pool, self._compactions)
+            self._dispatcher = Dispatcher(self.config, catalogue, pool, self._compactions, self.window)
 
     def _isolates(self, n_models: int) -> bool:
         """Whether models compute in processes of their own; Windows lacks the sockets for it."""
