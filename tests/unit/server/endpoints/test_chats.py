@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx2
 import pytest
+import pytest_asyncio
 from tests.in_process import client_of
 from tests.in_time import PATIENCE_S
 from tests.own_app import app_of, loaded
@@ -44,7 +45,7 @@ from shepherd.server.app import create_app
 from shepherd.server.http.auth import Key
 from shepherd.tools.base import Form, Question
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 
 Json = dict[str, Any]
 
@@ -54,13 +55,23 @@ def made_app(folder: Path, text: str = "") -> App:
     return app_of(folder, head + text, model="embedded")
 
 
-@pytest.fixture
-async def app(tmp_path: Path) -> AsyncIterator[App]:
-    async with loaded(made_app(tmp_path)) as app:
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="shared")
+async def loaded_once(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[App]:
+    async with loaded(made_app(tmp_path_factory.mktemp("chats"))) as app:
         yield app
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
+async def app(shared: App) -> App:
+    """Without any chat."""
+    async with client_of(shared) as client:
+        for row in (await client.get("/v1/chats")).json()["chats"]:
+            await client.post(f"/v1/chats/{row['id']}/stop")
+            await client.delete(f"/v1/chats/{row['id']}")
+    return shared
+
+
+@pytest_asyncio.fixture(loop_scope="module")
 async def client(app: App) -> AsyncIterator[httpx2.AsyncClient]:
     """Over a real port: the events of a chat come while it runs."""
     async with listening(app) as url, httpx2.AsyncClient(base_url=url, timeout=PATIENCE_S) as client:
