@@ -259,7 +259,7 @@ def replaced(saved: Any, text: str) -> Any:
 async def test_a_stopped_turn_keeps_what_it_has_and_is_resumed(app: App, client: httpx2.AsyncClient) -> None:
     id = await begun(client)
     chat = await opened(app, id)
-    rest = [TextDelta("of wool."), Finished("end")]
+    rest: list[Event] = [TextDelta("of wool."), Finished("end")]
 
     async def answer(request: Request) -> AsyncGenerator[Event, None]:
         yield Started("m")
@@ -294,6 +294,10 @@ class Script:
         self.stream = stream
 
 
+def failing(error: Exception) -> Scripted:
+    return Scripted(lambda request: error)
+
+
 async def test_a_turn_that_fails_says_why_and_changes_nothing(app: App, client: httpx2.AsyncClient) -> None:
     id = await begun(client)
     chat = await opened(app, id)
@@ -301,7 +305,7 @@ async def test_a_turn_that_fails_says_why_and_changes_nothing(app: App, client: 
         (RateLimited("wait a moment", backend="b"), "rate_limit_exceeded"),
         (ZeroDivisionError(), "server_error"),
     ):
-        chat.session = Session(Scripted(lambda request, error=error: error), model="m", n_ctx=4096)
+        chat.session = Session(failing(error), model="m", n_ctx=4096)
         await turn(client, id, text="Hello!")
         end = (await read(client, id))[-1]["data"]
         assert (end["reason"], end["error"]["code"], end["messages"]) == ("error", code, [])
