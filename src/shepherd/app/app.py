@@ -36,6 +36,7 @@ from shepherd.app.directory.entries import Machine, ModelKey, ModelRegistry, mac
 from shepherd.app.directory.rules import advisors, default_rule
 from shepherd.app.dispatch import Dispatcher
 from shepherd.app.files import compactions_file, drop_snapshots, snapshot_folder
+from shepherd.app.live_window import LiveWindow
 from shepherd.app.loading import LoadedModel, LoadProgress, ModelLoader, Progress, log_progress
 from shepherd.app.model_pool import ModelPool
 from shepherd.app.providers import Providers, user_spending, user_usage
@@ -116,6 +117,7 @@ class App:
         self._conversations: Conversations | None = None
         self._chats: Chats | None = None
         self._loader: ModelLoader | None = None
+        self.window = LiveWindow(self._backends, self.stats)
         self._is_ready = self._is_loading = False
         self._has_loaded = asyncio.Event()
         """`load` has ended, with or without success."""
@@ -166,7 +168,13 @@ class App:
                 self._conversations = await asyncio.to_thread(
                     Conversations, self.config, dispatcher, self.tools, self._stores
                 )
-                self._chats = Chats(self.config, self._conversations, self.tools)
+                self._chats = Chats(
+                    self.config,
+                    self._conversations,
+                    self.tools,
+                    memory=self.memory,
+                    models=dispatcher.catalogue.models,
+                )
                 await self.tools.ready(all_of_them=patient)
                 dispatcher.watch.start()
                 self._use.start()
@@ -477,6 +485,7 @@ class App:
 
     async def aclose(self) -> None:
         """Stop the turns of chats, end the MCP servers, stop every engine, free the weights, then close the memory."""
+        self.window.close()
         try:
             if self._chats is not None:
                 await self._chats.aclose()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from playwright.async_api import Locator, Page, expect
-from tests.browser import Visit
-from tests.process.page.conftest import House
 
 
 class Person:
@@ -20,7 +18,7 @@ class Person:
 
     @property
     def answers(self) -> Locator:
-        return self.page.get_by_role("article", name="Assistant")
+        return self.page.get_by_role("article", name="Answer")
 
     @property
     def questions(self) -> Locator:
@@ -37,4 +35,4 @@ class Person:
 
     @property
     def stop(self) -> Locator:
-        return self.page.get_by_role("button", name="Stop")
+        return self.page.get_by_role("button", name="Stop", exact=True)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 
 import pytest
 from playwright.async_api import expect
 from tests import started
-from tests.browser import NARROW, Visit
-from tests.in_time import until
+from tests.browser import Visit
 from tests.process.page.conftest import House, Visiting
 from tests.process.page.person import Person
 from tests.providers_replay import Way
 from tests.providers_scripted import Heard, Said
-
-from shepherd.core import Message, Text
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -66,18 +62,18 @@ async def test_a_retry_and_an_edit_keep_what_was_there_as_branches(house: House,
     first = await person.answers.last.inner_text()
     await person.questions.last.hover()
     await script.page.get_by_role("button", name="Retry").click()
-    await expect(script.page.get_by_text("2 / 2")).to_be_visible()
+    await expect(script.page.get_by_text("2/2")).to_be_visible()
     await person.hears("to First")
     assert await person.answers.last.inner_text() != first
-    await script.page.get_by_role("button", name="Previous branch").click()
-    await expect(script.page.get_by_text("1 / 2")).to_be_visible()
-    await script.page.get_by_role("button", name="Edit").click()
-    await person.page.get_by_role("textbox", name="Edit the message").fill("Second")
+    await script.page.get_by_role("button", name="Branch before").click()
+    await expect(script.page.get_by_text("1/2")).to_be_visible()
+    await script.page.get_by_role("button", name="Edit question").click()
+    await person.page.get_by_role("textbox", name="Edit question").fill("Second")
     await script.page.keyboard.press("Enter")
     await person.hears("to Second")
     await script.page.reload()
     await person.hears("to Second")
-    await script.page.get_by_role("button", name="Previous branch").click()
+    await script.page.get_by_role("button", name="Branch before").click()
     await person.hears("to First")
 
 
@@ -85,12 +81,12 @@ async def test_a_write_waits_for_consent(house: House, visit: Visit) -> None:
     person = Person(visit.page)
     file = house.folder / "list.txt"
     await person.says(f"Write Buy milk to {file}.")
-    question = visit.page.get_by_role("group", name="write_file")
-    await question.get_by_role("button", name="No").click()
+    question = visit.page.get_by_role("region", name="A question waits for your answer")
+    await question.get_by_role("button", name="Do not allow").click()
     await expect(person.stop).to_have_count(0)
     assert not file.exists()
     await person.says(f"Write Buy milk to {file}.")
-    await question.get_by_role("button", name="Once").click()
+    await question.get_by_role("button", name="Allow once").click()
     await expect(person.stop).to_have_count(0)
     assert file.read_text() == "Buy milk"
 

@@ -30,7 +30,16 @@ from shepherd.backends.cloud.provider import find_model
 from shepherd.backends.local.adapters import ModelAdapters
 from shepherd.backends.router import Route, Router, base_of
 from shepherd.config import CacheConfig, Config, KeyStore, ProviderConfig
-from shepherd.core import ConfigError, EngineError, InvalidRequest, Request, ShepherdError, Unavailable, UnknownModel
+from shepherd.core import (
+    ConfigError,
+    EngineError,
+    InvalidRequest,
+    NotAllowed,
+    Request,
+    ShepherdError,
+    Unavailable,
+    UnknownModel,
+)
 from shepherd.core.status import ModelCard
 from shepherd.models.pulled import PulledModel, pulled_models
 from shepherd.models.pulled import remove as remove_pulled
@@ -510,7 +519,10 @@ class Catalogue:
         from shepherd.models.pull.source import parse_ollama  # noqa: PLC0415
 
         source = parse_ollama(name)
-        await pull_model(self._config, source, env=self._env, keys=self._keys, show=show, is_of_client=True)
+        try:
+            await pull_model(self._config, source, env=self._env, keys=self._keys, show=show, is_of_client=True)
+        except NotAllowed as error:  # of the source: 401 would speak of the client's key for this server
+            raise NotAllowed(error.message, status=403) from error
         await self.look_again()
 
     async def copy(self, source: str, name: str) -> None:

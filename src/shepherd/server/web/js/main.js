@@ -186,6 +186,14 @@ addEventListener("keydown", (event) => {
   command.run();
 });
 
+/** Whether there is no model, or this is the first visit and none was chosen yet. */
+async function needsModel() {
+  if (!state.server.value.models.length) return true;
+  if (localStorage.getItem("shepherd.visited")) return false;
+  localStorage.setItem("shepherd.visited", "yes");
+  return (await import("./models.js")).isUnchosen().catch(() => false);
+}
+
 /** Asks the server what it has, at the start and whenever it was away or is not ready. */
 async function keepLooking() {
   for (let isFirst = true; ; await new Promise((resolve) => setTimeout(resolve, 1500))) {
@@ -193,7 +201,7 @@ async function keepLooking() {
     await state.refreshServer().catch(state.tell);
     if (!online.value || !state.isReady.value) continue;
     await state.refreshChats().catch(() => {});
-    if (isFirst && !state.server.value.models.length && !location.hash) state.go("models", null, { replace: true });
+    if (isFirst && !location.hash && (await needsModel()) && !location.hash) state.go("models", null, { replace: true });
     isFirst = false;
   }
 }

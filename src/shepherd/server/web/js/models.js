@@ -20,6 +20,9 @@ import { Button, Field, Icon, Menu, copyText, formatBytes, formatCount } from ".
  *   per_s: number, stop: () => void}} Pull
  */
 
+/** Of where a model was found, the words; others are folders and programs. @type {Record<string, string>} */
+const SOURCES = { configured: "", embedded: "comes with Shepherd", Shepherd: "pulled", here: "in the working folder" };
+
 /** Whether the person has chosen no model yet: then a first visit begins here. */
 export const isUnchosen = async () => /** @type {Here} */ (await get("v1/models/here")).unchosen;
 
@@ -126,7 +129,7 @@ function ModelRow({ model, here, again, onDelete }) {
     model.size_bytes ? formatBytes(model.size_bytes) : "",
     model.quantisation,
     model.context ? `context ${formatCount(model.context)}` : "",
-    model.source === "configured" || model.source === "embedded" ? "" : `in ${model.source}`,
+    SOURCES[model.source] ?? `in ${model.source}`,
     others.length ? `also called ${others.join(", ")}` : "",
   ];
   const items = [
@@ -198,7 +201,7 @@ function Suggestions({ here }) {
               ${each === best && html`<span class="badge good">the largest that fits</span>`}
               ${!each.fits && html`<span class="badge">needs a larger machine</span>`}
             </div>
-            <p class="small soft">Good for ${each.good_for}. ${formatBytes(each.size_bytes)} to pull, licence ${each.licence}.</p>
+            <p class="small soft">${each.good_for[0].toUpperCase()}${each.good_for.slice(1)}. ${formatBytes(each.size_bytes)} to pull, licence ${each.licence}.</p>
             <div class="needs">
               <${MemoryBar} bytes=${each.needed_bytes} all=${here.memory_bytes} fits=${each.fits} />
               <span class="small soft figures">about ${formatBytes(each.needed_bytes)} of memory</span>
@@ -258,7 +261,10 @@ export function ModelsView() {
     await del("api/delete", { body: { model: deleting?.name } });
     await Promise.all([again(), refreshServer()]);
   };
-  const unfinished = here?.models.filter((model) => model.source === "unfinished") ?? [];
+  // A pull of this tab has a row of its own.
+  const isPulled = (/** @type {Model} */ model) =>
+    pulls.value.some((each) => model.spec === each.name || model.name.startsWith(each.name));
+  const unfinished = here?.models.filter((model) => model.source === "unfinished" && !isPulled(model)) ?? [];
   const models = here?.models.filter((model) => model.source !== "unfinished") ?? [];
   return html`<section class="panel models">
     <h1>Models</h1>
