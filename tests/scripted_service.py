@@ -9,6 +9,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
+from shepherd.app.live_window import LiveWindow
 from shepherd.app.totals import Totals
 from shepherd.app.usage import DayOfUse
 from shepherd.backends.local.adapters import ModelAdapters
@@ -56,6 +57,7 @@ class ScriptedService:
         """`shelf`: the memories, which the caller closes; None = it remembers nothing."""
         self._script = script
         self._shelf = shelf
+        self.window = LiveWindow(dict, self.stats)
         self.caches = {"main": CacheStats(4096, used=17)} if stats is None else dict(stats)
         """Of `stats` and `totals`; a test may change it."""
         self.n_lost = 0
@@ -177,7 +179,8 @@ class ScriptedService:
         vectors, counts = [], []
         for text in inputs:
             given = b"".join(part.encode() if isinstance(part, str) else bytes([part % 256]) for part in text)
-            vector = [1.0 + sum(byte % 4 == rest for byte in given) for rest in range(4)][:dimensions]
+            often = [sum(map(given.count, range(rest, 256, 4))) for rest in range(4)]
+            vector = [1.0 + n for n in often][:dimensions]
             length = math.sqrt(sum(value * value for value in vector))
             vectors.append([value / length for value in vector])
             counts.append(len(given))

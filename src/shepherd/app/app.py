@@ -29,6 +29,7 @@ from shepherd import config as configuration
 from shepherd.agent.archiving import Archiving
 from shepherd.agent.compaction_store import CompactionStore
 from shepherd.agent.session import Session
+from shepherd.app.chat_person import PersonAtChats
 from shepherd.app.chats import Chats
 from shepherd.app.conversations import Conversations, loading_log
 from shepherd.app.directory.catalogue import Catalogue
@@ -36,6 +37,7 @@ from shepherd.app.directory.entries import Machine, ModelKey, ModelRegistry, mac
 from shepherd.app.directory.rules import advisors, default_rule
 from shepherd.app.dispatch import Dispatcher
 from shepherd.app.files import compactions_file, drop_snapshots, snapshot_folder
+from shepherd.app.live_window import LiveWindow
 from shepherd.app.loading import LoadedModel, LoadProgress, ModelLoader, Progress, log_progress
 from shepherd.app.model_pool import ModelPool
 from shepherd.app.providers import Providers, user_spending, user_usage
@@ -115,7 +117,10 @@ class App:
         self._dispatcher: Dispatcher | None = None
         self._conversations: Conversations | None = None
         self._chats: Chats | None = None
+        self.person_at_chats = PersonAtChats()
+        """Answers questions of MCP servers, for a program that serves chats."""
         self._loader: ModelLoader | None = None
+        self.window = LiveWindow(self._backends, self.stats)
         self._is_ready = self._is_loading = False
         self._has_loaded = asyncio.Event()
         """`load` has ended, with or without success."""
@@ -166,7 +171,14 @@ class App:
                 self._conversations = await asyncio.to_thread(
                     Conversations, self.config, dispatcher, self.tools, self._stores
                 )
-                self._chats = Chats(self.config, self._conversations, self.tools)
+                self._chats = Chats(
+                    self.config,
+                    self._conversations,
+                    self.tools,
+                    memory=self.memory,
+                    models=dispatcher.catalogue.models,
+                )
+                self.person_at_chats.running = self._chats.asked.values
                 await self.tools.ready(all_of_them=patient)
                 dispatcher.watch.start()
                 self._use.start()
@@ -207,7 +219,7 @@ class App:
                 spending=self._spending,
             )
             catalogue = Catalogue(self.config, registry, pool, providers, env=self._env, keys=self._keys)
-            self._dispatcher = Dispatcher(self.config, catalogue, pool, self._compactions)
+            self._dispatcher = Dispatcher(self.config, catalogue, pool, self._compactions, self.window)
 
     def _isolates(self, n_models: int) -> bool:
         """Whether models compute in processes of their own; Windows lacks the sockets for it."""
@@ -477,6 +489,7 @@ class App:
 
     async def aclose(self) -> None:
         """Stop the turns of chats, end the MCP servers, stop every engine, free the weights, then close the memory."""
+        self.window.close()
         try:
             if self._chats is not None:
                 await self._chats.aclose()

@@ -28,6 +28,7 @@ from shepherd.engine.kv.pool import OperationRefused, Pool
 from shepherd.engine.kv.tiers import SnapshotMatch
 from shepherd.engine.media import within
 from shepherd.engine.task import Task
+from shepherd.engine.window import Miss
 
 WORTH_LOADING = 32
 """A snapshot is restored if it has this many tokens more than the cells have."""
@@ -116,11 +117,14 @@ class Admission:
                 recent = self.pool.recent(job.owner)
                 diverged = decision_log.find_divergence(recent, task.tokens, job, source)
                 n_source = len(source.resident) if source else 0
+                missed = self._find_miss(task, source, n_source)  # before the plan cuts the sequence
                 resident = self.pool.carry_out(planned, n_free, job.owner, background=job.background)
             except OperationRefused:
                 if planned.source is not None:
                     refused.append(planned.source)
                 continue
+            if missed is not None:
+                self.pool.display.note(missed)
             decision_log.log_match(
                 self.name, task.tokens, job, source, planned, n_source=n_source, diverged=diverged, show=self.show
             )
@@ -135,6 +139,13 @@ class Admission:
         bad = task.bad_snapshots
         return self.pool.find(
             task.tokens, job.owner, holes=holes, spans=job.spans, without=refused, bad=bad, least_gain=WORTH_LOADING
+        )
+
+    def _find_miss(self, task: Task, source: Match | None, n_source: int) -> Miss | None:
+        if not self.pool.display.is_on:
+            return None
+        return decision_log.find_miss(
+            task.tokens, task.job, source, n_source=n_source, show=self.show, at_s=time.time()
         )
 
     def _fetch(self, task: Task, key: str) -> bool:

@@ -25,6 +25,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from shepherd.core import Evicted, OnFull, Sampling, ShepherdError
 from shepherd.engine.stats import CacheStats
+from shepherd.engine.window import Feed, Kind
 
 EndReason = Literal["end", "length", "cancelled"]
 Decoded = Literal["ok", "full", "aborted"]
@@ -50,6 +51,8 @@ class Span:
     first, and only if there is no room without that."""
     cleared: bool = field(default=False, repr=False)
     """It is no part of the prompt any more: it leaves although there is room, where the memory can have holes."""
+    kinds: tuple[tuple[int, Kind], ...] = field(default=(), compare=False, repr=False)
+    """For displays only: up to which token, what they are; empty where the label says it."""
 
 
 Adapters = tuple[tuple[str, float], ...]
@@ -193,6 +196,8 @@ class Admitted:
     """Prompt tokens to be computed. Evicted tokens are in neither count."""
     at_ns: int = field(default=0, compare=False)
     """When, by `time.perf_counter_ns`: the step may be read only after its prompt is computed."""
+    seq: int = field(default=-1, compare=False)
+    """The number of its sequence, for displays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,6 +380,21 @@ class Engine(Protocol):
     ) -> list[array[int]]:
         """The tokens of each conversation of `owner` that begin with these, or with others for the first `n_other`
         messages. `spans`: of the tokens. Raises: `EngineDown`."""
+
+    async def tokens(self, seq: int, owner: str, start: int, stop: int) -> array[int]:
+        """The tokens `[start, stop)` of a sequence in the cells, evicted ones too; empty for none, and where it is
+        another owner's. Raises: `EngineDown`."""
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a feed is open. Any thread."""
+
+    def watch(self) -> Feed:
+        """What the cache holds and what happens to it, from now on, until `unwatch`. Call it on the event loop that
+        will read the feed; it never blocks. Raises: `EngineDown`."""
+
+    def unwatch(self, feed: Feed) -> None:
+        """End a feed of `watch`; the last one switches the display off. Any thread."""
 
     def close(self, timeout_s: float = 30.0) -> bool:
         """Cancel all jobs, save the conversations and free the model's memory; blocks. Once, by the owner.

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 
 from shepherd.engine.base import Job, Span
 from shepherd.engine.kv.ledger import Match, Resident, TurnEviction, common_prefix, find_last
 from shepherd.engine.kv.plan import Plan
+from shepherd.engine.window import Left, Miss
 
 logger = logging.getLogger(__name__)
 content_logger = logging.getLogger("shepherd.content")
@@ -22,6 +24,8 @@ if content_logger.level == logging.NOTSET:  # else `--debug` has enabled it alre
 TRAILER = 2
 """Tokens that a template writes behind a message's closing tag; they arrive with the next turn."""
 
+_PARTS = {"thought": "a thought", "result": "a long result", "call": "a long call", "image": "an image"}
+"""Why a part of a message leaves, by its kind."""
 Show = Callable[[int], bytes]
 
 
@@ -82,6 +86,38 @@ def log_eviction(turns: Sequence[TurnEviction], n_kept: int) -> None:
         logger.info("Evicting messages %d-%d (tokens %d-%d)", first, last, start, stop)
         logger.info("Shifting remaining tokens by -%d (their indexes; positions stay)", stop - start)
     logger.info("New KV cache size: %d tokens", n_kept)
+
+
+def find_miss(
+    tokens: array[int], job: Job, match: Match | None, *, n_source: int, show: Show, at_s: float
+) -> Miss | None:
+    """Where a prompt differs from the sequence that has most of it; None where it only goes on, or nothing is alike."""
+    if match is None or match.length >= min(len(tokens) - 1, n_source):
+        return None
+    at = match.length
+    was, now = (_around(of, at, show) for of in (match.resident.tokens, tokens))
+    message = next((span.message for span in job.spans if span.start <= at < span.stop), None)
+    return Miss(job.session, job.owner.name, at_s, at, len(tokens), was, now, message)
+
+
+def departures(job: Job, turns: Sequence[TurnEviction], seconds: float, at_s: float) -> Iterator[Left]:
+    """What is shown of turns that leave for a job: one notice for each reason."""
+    for reason, group in groupby(turns, lambda turn: _reason(job, turn)):
+        alike = list(group)
+        messages = tuple(dict.fromkeys(at for turn in alike for at in (turn.gone or (turn.first,))))
+        n = sum(turn.tokens for turn in alike)
+        yield Left(job.session, job.owner.name, at_s, messages, n, seconds * 1000, reason)
+
+
+def _reason(job: Job, turn: TurnEviction) -> str:
+    if job.n_turns_to_evict:
+        return "asked"
+    if turn.part_of is not None:
+        span = next((span for span in job.spans if span.start <= turn.ranges[0][0] < span.stop), None)
+        kind = span.kinds[-1][1] if span is not None and span.kinds else None
+        return _PARTS.get(kind or "", "a part of a message")
+    is_late = any(span.early < 0 and span.message in turn.gone for span in job.spans)
+    return "nothing else was left" if is_late else "oldest exchange"
 
 
 def find_divergence(residents: Iterable[Resident], tokens: array[int], job: Job, match: Match | None) -> int | None:

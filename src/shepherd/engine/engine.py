@@ -31,6 +31,7 @@ from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.scheduler import EngineOptions, Scheduler
 from shepherd.engine.stats import CacheStats
 from shepherd.engine.watchdog import STEP_S, Watchdog, call_stack
+from shepherd.engine.window import LOOK_S, Feed
 
 logger = logging.getLogger(__name__)
 
@@ -163,6 +164,23 @@ class InProcessEngine:
         self, tokens: array[int], owner: Owner, spans: Sequence[Span] = (), n_other: int = 0
     ) -> list[array[int]]:
         return await self._call(lambda: self._scheduler.pool.beginning_with(tokens, owner, spans, n_other))
+
+    async def tokens(self, seq: int, owner: str, start: int, stop: int) -> array[int]:
+        return await self._call(lambda: self._scheduler.pool.tokens(seq, owner, start, stop))
+
+    @property
+    def is_watched(self) -> bool:
+        return self._scheduler.pool.display.is_on
+
+    def watch(self) -> Feed:
+        feed = Feed(asyncio.get_running_loop())
+        with self._posting():
+            self._mailbox.put(_Mail(partial(self._scheduler.watch, feed)))
+        return feed
+
+    def unwatch(self, feed: Feed) -> None:
+        feed.end()
+        self._mailbox.put(_Mail(partial(self._scheduler.pool.display.remove, feed)))
 
     async def _call(self, work: Callable[[], T]) -> T:
         done: Future[T] = Future()
@@ -303,11 +321,13 @@ class InProcessEngine:
     def _publish(self, *, now: bool = False) -> None:
         """Renew the snapshot for displays, at most every `PUBLISH_S` seconds while jobs run."""
         queue = self._scheduler.queue
-        if now or not queue.running or time.monotonic() - queue.published[1] > PUBLISH_S:
+        pause_s = LOOK_S if self._scheduler.pool.display.is_on else PUBLISH_S
+        if now or not queue.running or time.monotonic() - queue.published[1] > pause_s:
             queue.publish()
 
     def _refuse_all(self, reason: str) -> None:
         """Answer all mail with `EngineDown` until `close` is called, so that no later ticket waits."""
+        self._scheduler.pool.display.end()
         while True:
             self._scheduler.queue.end_all(EngineDown(reason))
             with self._lock:

@@ -73,7 +73,7 @@ class Recovery:
         resident = task.cells
         logger.info("cache %r is full: a job of %d tokens waits for older ones", self.name, len(task.tokens))
         resident.live = False
-        self.pool.park(resident)
+        self.pool.park(resident, "its job waits for older ones")
         self.queue.requeue(task)
         self.pool.totals.preemptions += 1
 

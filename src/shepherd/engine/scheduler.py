@@ -34,6 +34,7 @@ from shepherd.engine.recovery import Recovery
 from shepherd.engine.task import Task
 from shepherd.engine.task_queue import TaskQueue
 from shepherd.engine.watchdog import STALL_S
+from shepherd.engine.window import Feed
 
 logger = logging.getLogger(__name__)
 
@@ -110,8 +111,13 @@ class Scheduler:
     def clear(self) -> None:
         logger.info("cache %r is cleared: %d conversations are forgotten", self._name, len(self.pool.ledger.idle()))
         for resident in self.pool.ledger.idle():
-            self.pool.forget(resident)
+            self.pool.forget(resident, "the cache was cleared")
         self.pool.snapshots.clear()
+
+    def watch(self, feed: Feed) -> None:
+        """Show `feed` all that is there, and from now on what changes."""
+        self.pool.display.add(feed)
+        self.queue.publish()
 
     # -- when nothing runs ---------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from array import array
 from collections import deque
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from shepherd.engine.base import Done, Job, Media, PromptScores, Runtime, Scored
 from shepherd.engine.kv.ledger import Resident
 from shepherd.engine.kv.plan import Tail
 from shepherd.engine.stats import SequenceStats
+from shepherd.engine.window import Turn
 
 Phase = Literal["waiting", "prefill", "generate", "closing"]
 
@@ -55,6 +57,9 @@ class Task:
     n_new: int = 0
     n_done: int = 0
     """Of `n_new`."""
+    n_evicted: int = 0
+    """Tokens that have left for it."""
+    came_s: float = field(default_factory=time.perf_counter)
     started_s: float = 0.0
     first_s: float = 0.0
     """Time of its first token."""
@@ -124,8 +129,21 @@ class Task:
         else:
             self.todo[0] = (start + n, stop)
 
-    def stats(self, resident: Resident, now_s: float) -> SequenceStats:
+    def tokens_per_s(self, now_s: float) -> float:
+        """Of its answer so far; 0 before its second token."""
         seconds = now_s - self.first_s if self.first_s else 0.0
+        return (self.n_generated - 1) / seconds if self.n_generated > 1 and seconds > 0 else 0.0
+
+    def turn(self) -> Turn:
+        """What is shown of it at its end."""
+        job, seq = self.job, self.resident.id if self.resident is not None else None
+        first_s = self.first_s - self.came_s if self.first_s else None
+        return Turn(
+            job.session, job.owner.name, time.time(), seq, self.n_cached, self.n_new, first_s, self.n_generated,
+            self.tokens_per_s(time.perf_counter()), self.n_evicted,
+        )  # fmt: skip
+
+    def stats(self, resident: Resident, now_s: float) -> SequenceStats:
         return SequenceStats(
             seq=resident.id,
             state="prefill" if self.phase == "prefill" else "generate",
@@ -136,7 +154,7 @@ class Task:
             cached=self.n_cached,
             new=self.n_new,
             generated=self.n_generated,
-            tokens_per_s=(self.n_generated - 1) / seconds if self.n_generated > 1 and seconds > 0 else 0.0,
+            tokens_per_s=self.tokens_per_s(now_s),
             idle_s=0.0,
             background=resident.background,
         )

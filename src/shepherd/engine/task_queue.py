@@ -77,7 +77,7 @@ class TaskQueue:
             self.pool.totals.jobs += 1
             self.pool.totals.background_jobs += job.background
             self.pool.totals.cached_tokens += plan.n_cached
-            task.ticket.post(Admitted(plan.n_cached, plan.n_new, time.perf_counter_ns()))
+            task.ticket.post(Admitted(plan.n_cached, plan.n_new, time.perf_counter_ns(), resident.id))
         if plan.evictions:
             self.report_eviction(task, plan.evictions, plan.n_cached + plan.n_new, placement.seconds)
         self.notifier.add(task.ticket)
@@ -89,6 +89,10 @@ class TaskQueue:
         self.pool.totals.count_eviction(left)
         self.pool.totals.eviction_s.observe(seconds)
         decision_log.log_eviction(turns, n_kept)
+        task.n_evicted += left.tokens
+        if self.pool.display.is_on:
+            for notice in decision_log.departures(task.job, turns, seconds, time.time()):
+                self.pool.display.note(notice)
         task.ticket.post(left)
         self.notifier.add(task.ticket)
 
@@ -104,6 +108,8 @@ class TaskQueue:
         """Remove a running task that is over; its sequence idles. Without `last` it has `task.last`."""
         self.running.remove(task)
         resident = task.resident
+        if self.pool.display.is_on:
+            self.pool.display.note(task.turn())
         self.finish(task, last)
         if resident is None:
             return
@@ -161,6 +167,8 @@ class TaskQueue:
 
     def publish(self) -> None:
         self.published = self.stats(), time.monotonic()
+        if self.pool.display.is_on:
+            self.pool.display.show(self.pool.pictures())
 
     def stats(self) -> CacheStats:
         now_s, clock_s = time.perf_counter(), time.monotonic()

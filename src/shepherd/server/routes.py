@@ -33,6 +33,7 @@ from shepherd.server.endpoints.tokens import (
     counting,
 )
 from shepherd.server.endpoints.web_page import WEB_ENDPOINTS
+from shepherd.server.endpoints.window import WINDOW_ENDPOINTS
 from shepherd.server.http.caller import Deed
 from shepherd.wire import rerank
 from shepherd.wire.anthropic import codec as anthropic
@@ -176,5 +177,6 @@ QUERY_ENDPOINTS: tuple[Endpoint, ...] = (
 ENDPOINTS: tuple[Endpoint | PlainEndpoint, ...] = (
     *GENERATE_ENDPOINTS, *QUERY_ENDPOINTS, *(row.endpoint for row in MEMORY_ENDPOINTS),
     *STATUS_ENDPOINTS, *LLAMA_ENDPOINTS, *MODEL_ENDPOINTS, *OLLAMA_ENDPOINTS, *RESPONSE_ENDPOINTS,
-    *REPLICA_ENDPOINTS, *CHAT_ENDPOINTS, TELEMETRY_ENDPOINT, *DOCS_ENDPOINTS, *WEB_ENDPOINTS,
+    *REPLICA_ENDPOINTS, *CHAT_ENDPOINTS, *WINDOW_ENDPOINTS, TELEMETRY_ENDPOINT, *DOCS_ENDPOINTS,
+    *WEB_ENDPOINTS,
 )  # fmt: skip

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from shepherd.app.live_window import LiveWindow
 from shepherd.app.totals import Totals
 from shepherd.app.usage import DayOfUse
 from shepherd.core import Event, Request, TextOrTokens
@@ -125,6 +126,10 @@ class Service(Protocol):
 
     def usage(self, n_days: int) -> Sequence[DayOfUse]:
         """What models and providers were used for on the last days. Runs in a thread."""
+
+    @property
+    def window(self) -> LiveWindow:
+        """What all caches hold, as it changes. On the event loop."""
 
     async def clear(self, name: str) -> None:
         """Empty a cache of `stats`, saved copies included; running answers continue. Raises: `EngineDown`."""

@@ -40,6 +40,7 @@ from shepherd.engine.base import (
     Ticket,
 )
 from shepherd.engine.stats import CacheStats
+from shepherd.engine.window import Fact, Fresh, Left, Picture, Turn
 
 Make = Callable[..., Engine]
 
@@ -392,6 +393,34 @@ async def test_the_figures_are_those_of_the_jobs(make: Make) -> None:
     idle_s = sequence.idle_s
     await until(lambda: engine.stats().sequences[0].idle_s > idle_s)
     assert replace(sequence, idle_s=0.0).state == "idle"
+
+
+async def test_what_a_feed_shows_is_what_the_figures_say(make: Make, kind: Kind) -> None:
+    engine = make()
+    feed = engine.watch()
+    await steps(engine.submit(CONVERSATION))
+    await engine.evict(CONVERSATION, 1)
+    facts: list[Fact] = []
+    if kind.name != "tensorrt":  # its library does not say which tokens are where
+        async with asyncio.timeout(PATIENCE_S), contextlib.aclosing(feed.batches()) as batches:
+            async for batch in batches:
+                facts += batch
+                if sum(isinstance(each, Turn) for each in facts) == 2:
+                    break
+        assert isinstance(facts[0], Fresh)
+        left = next(each for each in facts if isinstance(each, Left))
+        turn = next(each for each in facts if isinstance(each, Turn))
+        assert turn.seq is not None
+        assert (left.messages, left.tokens, left.reason) == ((1,), 10, "asked")
+        assert (turn.cached, turn.new, turn.generated) == (0, 40, 0)
+        pictures = {each.seq: each for each in facts if isinstance(each, Picture)}
+        assert {each.seq: each.tokens for each in engine.stats().sequences} == {
+            seq: each.n_held for seq, each in pictures.items()
+        }
+        assert [part[:2] for part in pictures[turn.seq].parts] == [(span.start, span.stop) for span in TURNS]
+    engine.unwatch(feed)
+    async with asyncio.timeout(PATIENCE_S):
+        assert [batch async for batch in feed.batches()] == []
 
 
 ENDINGS: dict[str, Job] = {

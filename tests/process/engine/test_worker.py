@@ -14,7 +14,7 @@ import threading
 import time
 from array import array
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 import psutil
@@ -31,6 +31,7 @@ from shepherd.core import ConfigError, ContextFull, EngineDown, EngineError, Rat
 from shepherd.engine.base import Admitted, Done
 from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.scheduler import EngineOptions
+from shepherd.engine.window import Fact, Fresh, Picture, Seq
 from shepherd.engine.worker.child_engine import ChildEngine
 from shepherd.engine.worker.messages import ADDRESS, KEY
 from shepherd.engine.worker.model_process import ModelProcess, Program, Timeouts
@@ -161,6 +162,30 @@ async def test_a_child_that_dies_ends_all_that_waits_and_says_how(
     finally:
         assert engine.close()
     assert engine.close(), "a second time does nothing"
+
+
+async def test_a_feed_goes_on_with_the_next_child() -> None:
+    engine = child(Setup())
+    try:
+        feed = engine.watch()
+        async with asyncio.timeout(PATIENCE_S), aclosing(feed.batches()) as batches:
+            known: dict[Seq, Fact] = {}
+            for text in ("abc", "defg"):
+                await steps(engine.submit(job(text, 5)))
+                while not any(isinstance(each, Picture) and each.n_prompt == len(text) for each in known.values()):
+                    for fact in await anext(batches):
+                        if isinstance(fact, Fresh):
+                            known.clear()
+                        elif isinstance(fact, Picture):
+                            known[fact.seq] = fact
+                if text == "abc":
+                    kill(engine, signal.SIGKILL)
+                    while known:
+                        known = {} if Fresh() in await anext(batches) else known
+            assert len(known) == 1, "nothing is left of the first child's"
+        engine.unwatch(feed)
+    finally:
+        assert engine.close()
 
 
 @pytest.mark.parametrize("after", range(amount(4, 40)))

@@ -51,7 +51,6 @@ async def test_no_payload_in_an_answer_runs_however_it_is_cut(visit: Visit) -> N
     cut = await visit.page.evaluate(WRITE, [PAYLOADS, 7])
     assert await unsafe(visit.page) == []
     assert [each for each in zip(PAYLOADS, whole, cut, strict=True) if each[1] != each[2]] == []
-    await visit.page.wait_for_load_state("networkidle")  # formulas, colours
 
 
 async def test_what_a_payload_would_bring_is_found(visit: Visit) -> None:

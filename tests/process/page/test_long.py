@@ -6,7 +6,6 @@ import pytest
 from playwright.async_api import expect
 from tests.process.page.conftest import House, Visiting
 from tests.process.page.person import Person
-from tests.providers_scripted import Said
 
 from shepherd.core import Message, Text
 

@@ -1,6 +1,6 @@
 """Each state of the page, in both colour schemes: without a violation for axe-core, and as a picture.
 
-    visit ─ state by state ─▶ axe: [] ─▶ build/page/NAME.png ─ make page-pictures ─▶ docs/pictures/page-NAME.png
+visit ─ state by state ─▶ axe: [] ─▶ build/page/NAME.png ─ make page-pictures ─▶ docs/pictures/page-NAME.png
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 import pytest
 from PIL import Image
 from playwright.async_api import Page, expect
-from tests.browser import NARROW, WIDE, Visit
+from tests.browser import NARROW, WIDE
 from tests.places import ROOT
 from tests.process.page.conftest import House, Visiting
 from tests.process.page.person import Person
@@ -44,13 +44,12 @@ async def consent(page: Page) -> None:
     """The model wants to write a file."""
     await page.get_by_role("link", name="New chat").click()
     await Person(page).says("Write Buy milk to list.txt.")
-    await expect(page.get_by_role("group", name="write_file")).to_be_visible()
+    await expect(page.get_by_role("region", name="A question waits for your answer")).to_be_visible()
 
 
 async def panel(page: Page, name: str) -> None:
     await page.get_by_role("link", name=name, exact=True).click()
     await expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
-    await page.wait_for_load_state("networkidle")
 
 
 STATES: dict[str, Callable[[Page], Awaitable[None]]] = {

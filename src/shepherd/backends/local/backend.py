@@ -30,6 +30,7 @@ from shepherd.backends.local.constrain import Constraint, Constraints, is_demand
 from shepherd.backends.local.editing import candidates, check_triggers, decide
 from shepherd.backends.local.kept_prefix import KeptPrefix, beginning_of, first_answer
 from shepherd.backends.local.kept_system import Limits
+from shepherd.backends.local.kinds import Written
 from shepherd.backends.local.media import MediaLimits, has_media, marked, media_of
 from shepherd.backends.local.offload import offload, weight_of
 from shepherd.backends.local.quotes import find_quotes, takes_quotes
@@ -60,7 +61,7 @@ from shepherd.core.limit import MAX_BIASES, check_size
 from shepherd.core.messages import leading_systems
 from shepherd.core.request import SharedPrefix, parts_of_owner
 from shepherd.dialects import Dialect, Template
-from shepherd.engine.base import Adapters, Done, Engine, Job, MediaReader, Owner, Step, Ticket, Vocabulary
+from shepherd.engine.base import Adapters, Admitted, Done, Engine, Job, MediaReader, Owner, Step, Ticket, Vocabulary
 from shepherd.engine.kv.plan import kept_tokens
 from shepherd.engine.sampling import settled
 from shepherd.process.pools import in_pool, while_wanted
@@ -149,6 +150,8 @@ class LocalBackend:
         """Tokenises for this model. Any thread."""
         limits = Limits(self._options.system_changes, engine.n_ctx // LATER_SYSTEMS, engine.n_ctx // 2)
         self._kept = KeptPrefix(self._compiler, limits=limits, on_full=self._options.on_full, limit_bytes=keep_bytes)
+        self.written = Written()
+        """What the tokens of the newest answers are, while the engine is watched."""
         self._watch = CacheWatch(
             engine.name,
             sees=reader is not None and reader.takes_images,
@@ -169,12 +172,17 @@ class LocalBackend:
             await offload(weight_of(compiled.request), self._watch.notice, compiled.request)
         ticket = self.engine.submit(job)
         answer = self._answer(compiled, job, constraint.left_out)
-        is_learnt = False
+        is_learnt, is_shown, seq = False, self.engine.is_watched, -1
         try:
             async with aclosing(ticket.batches()) as batches:
                 async for batch in batches:
                     for step in batch:
                         events = answer.take(step)
+                        if is_shown:
+                            if isinstance(step, Admitted):
+                                seq = step.seq
+                                self.written.begin(seq, len(job.tokens))
+                            self.written.note(seq, len(answer.tokens), events)
                         if answer.has_ended:
                             if step is not batch[0]:
                                 await asyncio.sleep(0)  # the text before the end is sent meanwhile
@@ -254,6 +262,7 @@ class LocalBackend:
         return replace(request, messages=messages)
 
     async def _compiled(self, request: Request, weight: int) -> Compiled:
+        self._compiler.shows_kinds = self.engine.is_watched
         prepared = await offload(weight, self._kept.prepare, request)
         return await offload(weight, self._kept.compile, prepared)
 

@@ -18,6 +18,7 @@ from datetime import datetime
 from itertools import chain
 
 from shepherd.backends.local.completion import BarePrompt, encode
+from shepherd.backends.local.kinds import kinds_in, with_kinds
 from shepherd.backends.local.leaving import Leaving, Mark, divided, leaving
 from shepherd.backends.local.prompt import Encoded, Encoder
 from shepherd.backends.local.splice import Earlier, spliced
@@ -127,6 +128,8 @@ class Compiler:
         self._thinking = thinking
         self._policy = policy
         self._has_warned = False
+        self.shows_kinds = False
+        """A display wants to know what the tokens within each message are."""
         sources = template.source + (with_tools.source if with_tools else "")
         markup = " ".join((sources, *dialect.openers, *chain(*dialect.thoughts)))
         self.encoder = Encoder(vocabulary, markup, reader=reader, keep_bytes=keep_bytes)
@@ -151,16 +154,23 @@ class Compiler:
         segments, marks = divided(prompt, request.messages, going, request.cleared)
         has_media = any(piece.is_media for piece in prompt.pieces)
         files = media_by_name(request.messages, self.template_for(request).caps) if has_media else {}
-        encoded = self.encoder.encode(prompt.pieces, cuts(segments), request.owner, files)
+        found_kinds = kinds_in(prompt, request.messages) if self.shows_kinds else []
+        wanted = cuts(segments)
+        every = sorted({*wanted, *(stop for stop, _ in found_kinds)}) if found_kinds else wanted
+        encoded = self.encoder.encode(prompt.pieces, every, request.owner, files)
+        where = dict(zip(every, encoded.edges, strict=True))
         if not encoded.tokens:
             raise InvalidRequest("the conversation renders to an empty prompt", field="messages")
-        found = spans(request.messages, segments, encoded.edges, n_ctx=self._n_ctx, marks=marks)
+        found = spans(request.messages, segments, [where[cut] for cut in wanted], n_ctx=self._n_ctx, marks=marks)
         found = clear_of_start(found, encoded)
         cleared = {
             mark.place: span.stop - span.start
             for mark, span in zip(marks, found, strict=True)
             if mark.cleared and mark.place is not None
         }
+        if found_kinds or encoded.media or any(mark.place for mark in marks):
+            kinds = [(where[stop], kind) for stop, kind in found_kinds]
+            found = with_kinds(found, request.messages, marks, encoded.media, kinds)
         return Compiled(
             request, prompt, encoded, found, text=self._reported(request, encoded), n_quoted=prepared.n_quoted,
             unquoted=prepared.unquoted, n_changed=prepared.n_changed, marks=tuple(marks), cleared=cleared,

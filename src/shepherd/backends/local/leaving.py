@@ -172,7 +172,7 @@ def divided(
         else:
             inner = [(at, *each) for at in own for each in wanted.get(at, ()) if each[0] != WHOLE]
             for at, number, first_lines, mark in sorted(inner, key=lambda each: each[:2]):
-                low, high = _place_of(text_of(messages[at].parts[number], first_lines), text, start, segment.stop)
+                low, high = place_of(text_of(messages[at].parts[number], first_lines), text, start, segment.stop)
                 if low < high:
                     made += [replace(segment, start=start, stop=low), replace(segment, start=low, stop=high)]
                     marks += [rest, mark]
@@ -182,7 +182,7 @@ def divided(
     return made, marks
 
 
-def _place_of(wanted: str, text: str, start: int, stop: int) -> tuple[int, int]:
+def place_of(wanted: str, text: str, start: int, stop: int) -> tuple[int, int]:
     """Where a part stands in `text[start:stop]`: as it is, or as JSON; an empty range for nowhere."""
     wanted = wanted.strip()
     forms: tuple[Callable[[str], str], ...] = (

@@ -10,8 +10,9 @@ Every method leaves ledger and runtime in agreement: if an operation fails, its 
 from __future__ import annotations
 
 import logging
+import time
 from array import array
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -25,6 +26,7 @@ from shepherd.engine.kv.tiers import Snapshot, SnapshotMatch, Snapshots
 from shepherd.engine.kv.tiers.arena import Arena
 from shepherd.engine.prefill import CHUNK, STRIDE, strides
 from shepherd.engine.stats import CacheStats
+from shepherd.engine.window import Display, Kind, Moved, Part, Picture, Seq, Tier
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +45,8 @@ REBASE_AT = 0.9
 """Share of the usable positions above which an idle conversation is rebased."""
 FLUSH_S = 10.0
 """Longest time without progress in writing to disk when the engine closes."""
+_KINDS: Mapping[str, Kind] = {"system": "system", "assistant": "assistant", "tool": "result"}
+"""By the label of a span."""
 SAVED_PART = 4
 """The checkpoints of one saved conversation take at most one part in so many of the host memory for all of them."""
 
@@ -90,6 +94,9 @@ class Pool:
         self.checkpoints = Checkpoints(runtime, self.ledger, checkpoint_bytes)
         self.totals = CacheStats(runtime.n_ctx)
         """What has happened on this cache."""
+        self.display = Display()
+        self._parts: dict[Seq, tuple[tuple[Span, ...], tuple[Part, ...]]] = {}
+        """Of the last pictures: what is shown of the spans of each sequence."""
         self.n_spliced = 0
         """Tails kept behind an edit; for tests."""
         self.token_s = 0.0
@@ -183,6 +190,22 @@ class Pool:
         """All sequences, then the newest snapshots of `owner` as the sequences that they would make."""
         yield from self.ledger
         yield from self.snapshots.newest(owner, N_LOGGED)
+
+    def tokens(self, seq: int, owner: str, start: int, stop: int) -> array[int]:
+        """The tokens `[start, stop)` of a sequence; empty for none, and where it is another owner's."""
+        found = next((each for each in self.ledger if each.id == seq and each.owner.name == owner), None)
+        return found.tokens[start:stop] if found is not None else array("i")
+
+    def pictures(self) -> dict[Seq, Picture]:
+        """Every sequence in the cells, and every saved one that is no copy of one of these."""
+        copies = set(self._copied.values())
+        places: list[tuple[Seq, Resident, Tier]] = [(each.id, each, "cells") for each in self.ledger]
+        places += [place for place in self.snapshots.places() if place[0] not in copies]
+        known, self._parts = self._parts, {}
+        for seq, resident, _ in places:
+            spans, parts = known.get(seq, ((), ()))
+            self._parts[seq] = resident.spans, parts if spans is resident.spans else _parts(resident.spans)
+        return {seq: _picture(seq, resident, tier, self._parts[seq][1]) for seq, resident, tier in places}
 
     # -- sequences -----------------------------------------------------------------------------------------------------
 
@@ -289,7 +312,7 @@ class Pool:
             if len(self.ledger.free_ids) >= n:
                 return
             if resident is not keep:
-                self.drop(resident)
+                self.drop(resident, "there are as many conversations as the cache can have")
 
     def evict(self, resident: Resident, ranges: Sequence[Range]) -> None:
         """Remove logical ranges. Raises: `OperationRefused`."""
@@ -426,17 +449,18 @@ class Pool:
         for resident in idle:
             if not self._fits_into_ram(resident):
                 return
-            self.drop(resident)
+            self.drop(resident, "idle cells slow down the running answers")
 
-    def drop(self, resident: Resident) -> None:
-        """Remove an idle sequence from the cells; the tiers keep it if it is worth it."""
+    def drop(self, resident: Resident, why: str = "other conversations need its cells") -> None:
+        """Remove an idle sequence from the cells; the tiers keep it if it is worth it. `why`: for displays."""
         self.totals.dropped += 1
-        self.park(resident)
+        self.park(resident, why)
 
-    def park(self, resident: Resident) -> None:
+    def park(self, resident: Resident, why: str) -> None:
         """Remove a sequence from the cells; the tiers keep it if it is worth it, and its system prompt by itself."""
-        if self._is_worth_saving(resident):
-            self._save(resident, leaves=True)
+        n_tokens, begun_s = resident.n_resident, time.perf_counter()
+        is_kept = self._is_worth_saving(resident) and self._save(resident, leaves=True)
+        self._note_move(resident, ("cells", "memory" if is_kept else "away"), n_tokens, why, begun_s)
         self._copied.pop(resident.id, None)
         self.give_up_tail(resident)
         if not self.checkpoints.bequeath(resident) and self._has_tiers:
@@ -444,8 +468,17 @@ class Pool:
         if resident in self.ledger:
             self.apply(self.ledger.forget(resident))
 
-    def forget(self, resident: Resident) -> None:
-        """Remove a sequence from the cells; no tier keeps it."""
+    def _note_move(
+        self, resident: Resident, way: tuple[Tier, Literal[Tier, "away"]], n: int, why: str, begun_s: float = 0.0
+    ) -> None:
+        if self.display.is_on and n:
+            ms = (time.perf_counter() - begun_s) * 1000 if begun_s else 0.0
+            owner = resident.owner.name
+            self.display.note(Moved(resident.session, owner, time.time(), *way, n, ms, why))
+
+    def forget(self, resident: Resident, why: str = "a prompt has replaced it") -> None:
+        """Remove a sequence from the cells; no tier keeps it. `why`: for displays."""
+        self._note_move(resident, ("cells", "away"), resident.n_resident, why)
         self.checkpoints.bequeath(resident)
         self.apply(self.ledger.forget(resident))
 
@@ -562,6 +595,7 @@ class Pool:
             low=max(self.runtime.held(resident.id)[0], 0),
             owner=replace(resident.owner, n_common=0),
             n_system=resident.n_system,
+            session=resident.session,
         )
 
     # -- tiers ---------------------------------------------------------------------------------------------------------
@@ -571,6 +605,7 @@ class Pool:
 
         Raises: `OperationRefused` if it is gone, cannot be loaded, or is less useful than planned.
         """
+        begun_s = time.perf_counter()
         snapshot = self.snapshots.take(found.key)
         if snapshot is None:
             raise OperationRefused
@@ -582,7 +617,7 @@ class Pool:
             raise OperationRefused
         resident = self.ledger.adopt(snapshot.tokens, snapshot.runs, snapshot.owner)
         resident.spans, resident.n_prompt, resident.n_system = snapshot.spans, snapshot.n_prompt, snapshot.n_system
-        resident.checkpoints = list(snapshot.checkpoints)
+        resident.checkpoints, resident.session = list(snapshot.checkpoints), snapshot.session
         if not self.runtime.load(resident.id, snapshot.state):
             logger.warning("a saved conversation could not be loaded into cache %r and is computed again", self._name)
             self.apply(self.ledger.forget(resident))
@@ -595,6 +630,7 @@ class Pool:
         if base is not None:
             resident = self._joined(base, resident, snapshot.n_base)
         self.totals.restored += 1
+        self._note_move(resident, ("memory", "cells"), snapshot.n_resident, "its conversation goes on", begun_s)
         self.checkpoints.bound()
         if self.snapshots.is_on_disk(found.key):
             self._copied[resident.id] = found.key
@@ -606,7 +642,7 @@ class Pool:
         """The sequence of the first `n_base` tokens of `base` and of `rest`, which has those behind them."""
         resident, ops = self.ledger.fork(base, n_base)
         resident.spans, resident.n_prompt, resident.n_system = rest.spans, rest.n_prompt, rest.n_system
-        resident.owner = rest.owner
+        resident.owner, resident.session = rest.owner, rest.session
         self._do(resident, [*ops, *self.ledger.splice(resident, rest, n_base, len(rest))])
         return resident
 
@@ -664,3 +700,26 @@ class Pool:
         if self._keeps_on_disk and not self.snapshots.flush(FLUSH_S):
             logger.warning("not every conversation of cache %r could be written to disk", self._name)
         self.snapshots.close()
+
+
+def _parts(spans: Sequence[Span]) -> tuple[Part, ...]:
+    made: list[Part] = []
+    for span in spans:
+        at = span.start
+        for stop, kind in span.kinds or ((span.stop, _KINDS.get(span.label, "user")),):
+            if at < stop:
+                made.append(Part(at, stop, kind, span.message, span.keep))
+                at = stop
+    return tuple(made)
+
+
+def _picture(seq: Seq, resident: Resident, tier: Tier, parts: tuple[Part, ...]) -> Picture:
+    runs: list[tuple[int, int]] = []
+    for run in resident.runs:  # neighbours may differ in their blocks only
+        if runs and runs[-1][1] == run.start:
+            runs[-1] = runs[-1][0], run.stop
+        else:
+            runs.append((run.start, run.stop))
+    n_tokens, n_prompt = len(resident), min(resident.n_prompt, len(resident))
+    owner = resident.owner.name
+    return Picture(seq, resident.session, owner, tier, n_tokens, n_prompt, tuple(runs), parts)

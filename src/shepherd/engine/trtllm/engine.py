@@ -42,6 +42,7 @@ from shepherd.engine.trtllm.conversations import Conversations, Sendable, cached
 from shepherd.engine.trtllm.events import BlockIndex, EventPoller, PressureLog
 from shepherd.engine.trtllm.library import Generation, Library, LibraryOptions, LibraryStep, Session
 from shepherd.engine.watchdog import STALL_S, Heartbeat, Watchdog
+from shepherd.engine.window import Feed
 from shepherd.engine.worker.messages import RemoteModel
 
 logger = logging.getLogger(__name__)
@@ -237,6 +238,20 @@ class TensorRTEngine:
     ) -> list[array[int]]:
         """As `Engine.beginning_with`; equal beginnings only, since nothing of another process is here."""
         return await self._call(partial(self._conversations.beginning_with, tokens, owner.name))
+
+    async def tokens(self, seq: int, owner: str, start: int, stop: int) -> array[int]:
+        return array("i")
+
+    @property
+    def is_watched(self) -> bool:
+        return False
+
+    def watch(self) -> Feed:
+        """A feed without sequences: the library keeps to itself which tokens are in its blocks."""
+        return Feed(asyncio.get_running_loop())
+
+    def unwatch(self, feed: Feed) -> None:
+        feed.end()
 
     def close(self, timeout_s: float = 30.0) -> bool:
         """As `Engine.close`. False if the library does not end in time."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from shepherd.core import Evicted
 from shepherd.engine.base import CachedPrefix, Engine, Job, Owner, Span, Ticket
 from shepherd.engine.stats import CacheStats
+from shepherd.engine.window import Feed
 from shepherd.engine.worker.model_process import ModelProcess
 
 
@@ -53,6 +54,20 @@ class ChildEngine:
     ) -> list[array[int]]:
         found: list[array[int]] = await self.process.ask(self._index, "beginning_with", tokens, owner, spans, n_other)
         return found
+
+    async def tokens(self, seq: int, owner: str, start: int, stop: int) -> array[int]:
+        found: array[int] = await self.process.ask(self._index, "tokens", seq, owner, start, stop)
+        return found
+
+    @property
+    def is_watched(self) -> bool:
+        return self.process.is_watched(self._index)
+
+    def watch(self) -> Feed:
+        return self.process.watch(self._index)
+
+    def unwatch(self, feed: Feed) -> None:
+        self.process.unwatch(feed)
 
     def close(self, timeout_s: float = 30.0) -> bool:
         """As `Engine.close`. Behind the last engine the child and all that it has started end, by force if need be;

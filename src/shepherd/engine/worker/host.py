@@ -46,9 +46,11 @@ from shepherd.engine.worker.messages import (
     RemoteModel,
     Request,
     Returned,
+    Seen,
     State,
     Steps,
     Submit,
+    Watch,
     Workplace,
 )
 from shepherd.process.child import Cancelled
@@ -193,6 +195,8 @@ class _Host:
                         self._engines[engine].cancel(ticket)
                     elif number in self._tasks:
                         self._tasks[number].cancel()
+                case Watch(number, engine):
+                    self._start(number, self._look(number, engine))
                 case Call(engine=None):
                     self._start(request.number, self._call_model(request))
                 case Call(engine=int(engine)):
@@ -241,6 +245,19 @@ class _Host:
             self._fail(number, engine, error)
         finally:
             del self._tickets[number]
+
+    async def _look(self, number: int, engine: int) -> None:
+        try:
+            feed = self._engines[engine].watch()
+        except ShepherdError:  # it is down: `State` says so
+            return
+        try:
+            async with contextlib.aclosing(feed.batches()) as batches:
+                async for facts in batches:
+                    self._answer(self._state(engine))
+                    self._answer(Seen(number, facts))
+        finally:
+            self._engines[engine].unwatch(feed)
 
     async def _call(self, call: Call, engine: int) -> None:
         assert call.method in CALLS

@@ -1,6 +1,6 @@
 """What crosses between this process and the child: lists of requests in one direction, lists of answers in the other.
 
-    Build ─▶ ( Submit | Cancel | Call | Close )* End       Progress* Ready ( State | Steps | Returned | Failed ... )*
+    Build ─▶ ( Submit | Cancel | Watch | Call | Close )* End    Progress* Ready ( State | Steps | Seen | Returned ... )*
 
 All that is ready at one moment is one list, one message: a step costs no system call of its own. Numbers name jobs and
 calls; a number that the receiver does not know has ended there, and is ignored. An engine is named by its index.
@@ -17,6 +17,7 @@ from shepherd.engine.base import Engine, Job, Step
 from shepherd.engine.gate import Gate
 from shepherd.engine.kv.tiers.arena import Arena, Region
 from shepherd.engine.stats import CacheStats
+from shepherd.engine.window import Fact
 
 ADDRESS = "SHEPHERD_WORKER_ADDRESS"
 """The variable with the path of the socket. It stays in the environment: it marks all processes of one child."""
@@ -78,7 +79,16 @@ class Submit(NamedTuple):
 
 
 class Cancel(NamedTuple):
+    """End a job, a call or a watch."""
+
     number: int
+
+
+class Watch(NamedTuple):
+    """Show what an engine's cache holds, as it changes, until `Cancel`."""
+
+    number: int
+    engine: int
 
 
 class Call(NamedTuple):
@@ -91,7 +101,7 @@ class Call(NamedTuple):
     keywords: Mapping[str, object]
 
 
-CALLS = frozenset({"clear", "evict", "held", "beginning_with"})
+CALLS = frozenset({"clear", "evict", "held", "beginning_with", "tokens"})
 
 
 class Close(NamedTuple):
@@ -106,7 +116,7 @@ class End(NamedTuple):
     """Free the model, and end the process."""
 
 
-Request = Build | Submit | Cancel | Call | Close | End
+Request = Build | Submit | Cancel | Watch | Call | Close | End
 
 
 class Progress(NamedTuple):
@@ -147,6 +157,13 @@ class Steps(NamedTuple):
     steps: list[Step]
 
 
+class Seen(NamedTuple):
+    """Of a watch; a `State` of the same moment, or a later one, comes before it."""
+
+    number: int
+    facts: list[Fact]
+
+
 class Returned(NamedTuple):
     number: int
     value: Any
@@ -176,4 +193,4 @@ class Logged(NamedTuple):
     text: str
 
 
-Answer = Progress | Ready | State | Beat | Steps | Returned | Failed | Kept | Ended | Logged
+Answer = Progress | Ready | State | Beat | Steps | Seen | Returned | Failed | Kept | Ended | Logged

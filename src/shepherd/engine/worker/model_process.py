@@ -35,6 +35,7 @@ from shepherd.engine.base import Done, Job, Ticket
 from shepherd.engine.kv.tiers import arena
 from shepherd.engine.notifier import Notifier
 from shepherd.engine.stats import CacheStats
+from shepherd.engine.window import MOST_UNREAD, Fact, Feed, Fresh
 from shepherd.engine.worker.channel import Channel
 from shepherd.engine.worker.messages import (
     BEAT_S,
@@ -53,9 +54,11 @@ from shepherd.engine.worker.messages import (
     Ready,
     Request,
     Returned,
+    Seen,
     State,
     Steps,
     Submit,
+    Watch,
 )
 from shepherd.engine.worker.process import start
 from shepherd.process.child import POLL_S, Cancelled, Child
@@ -161,6 +164,8 @@ class ModelProcess:
         """Of the child, or of the next one."""
         self._jobs: dict[int, _Job] = {}
         self._calls: dict[int, Future[Any]] = {}
+        self._feeds: dict[int, tuple[int, Feed]] = {}
+        """By number, an engine and its feed; the next child goes on with each."""
         self._down: str | None = None
         """Why it computes nothing: the child has gone."""
         self._is_starting = False
@@ -245,6 +250,26 @@ class ModelProcess:
             number = next((number for number, each in self._jobs.items() if each.ticket is ticket), None)
         if number is not None:
             self._outbox.put(Cancel(number))
+
+    def watch(self, engine: int) -> Feed:
+        """As `Engine.watch`."""
+        feed = Feed(asyncio.get_running_loop())
+        with self._lock:
+            self._check(engine)
+            number = next(self._numbers)
+            self._feeds[number] = engine, feed
+            self._outbox.put(Watch(number, engine))
+        return feed
+
+    def is_watched(self, engine: int) -> bool:
+        return any(each == engine for each, _ in list(self._feeds.values()))
+
+    def unwatch(self, feed: Feed) -> None:
+        feed.end()
+        with self._lock:
+            for number in [number for number, (_, each) in self._feeds.items() if each is feed]:
+                del self._feeds[number]
+                self._outbox.put(Cancel(number))
 
     async def ask(self, engine: int, method: str, *arguments: object, **keywords: object) -> Any:
         """Call a method of an engine. Raises: what it raises; `EngineDown`."""
@@ -340,6 +365,8 @@ class ModelProcess:
         has_ended = link.close(in_order=in_order)
         with self._lock:
             self._down = self._down or "the engine was stopped"
+            for _, feed in self._feeds.values():
+                feed.end()
         self._free_arena()
         return has_ended
 
@@ -481,6 +508,9 @@ class ModelProcess:
     def _emptied(self) -> list[int]:
         """All that waits for the child that has gone; nothing of it is for the next one. The caller holds the lock."""
         self._outbox = queue.SimpleQueue()
+        for number, (engine, feed) in self._feeds.items():
+            feed.post([Fresh()])
+            self._outbox.put(Watch(number, engine))
         return [*self._jobs, *self._calls]
 
     # -- what the readers tell -----------------------------------------------------------------------------------------
@@ -517,6 +547,21 @@ class ModelProcess:
             share = 1.0 if len(computed) == 1 else 0.5
             self._blamed.keep(name, (self._blamed.find(name) or 0.0) + share)
         return bool(computed)
+
+    def seen(self, number: int, facts: list[Fact]) -> None:
+        if (known := self._feeds.get(number)) is None:
+            return
+        feed = known[1]
+        if feed.n_unread > MOST_UNREAD:  # it is not read: the child shows all of it again
+            with self._lock:
+                if self._feeds.pop(number, None) is None:
+                    return
+                number, old = next(self._numbers), number
+                self._feeds[number] = known
+                self._outbox.put(Cancel(old))
+                self._outbox.put(Watch(number, known[0]))
+            return
+        feed.post(facts)
 
     def returned(self, number: int, value: Any) -> None:
         if (done := self._calls.pop(number, None)) is not None:
@@ -677,6 +722,8 @@ class _Link:
                 self._owner.post(number, steps)
             case Failed(number, error):
                 self._owner.fail(number, error)
+            case Seen(number, facts):
+                self._owner.seen(number, facts)
             case Returned(number, value):
                 self._owner.returned(number, value)
             case Ended():

@@ -6,12 +6,14 @@ Not here: where the figures come from (`engine/stats.py`), and how they are disp
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, asdict, fields, replace
 from typing import Any, get_args
 
 from shepherd.core import InvalidRequest
 from shepherd.core.status import ProviderSpending, Spent
 from shepherd.engine.stats import CacheStats, Histogram, SequenceStats, State
+from shepherd.server.http.caller import sees
+from shepherd.server.observe.record import Caller
 from shepherd.wire.base import Fields, Json, Range, check_number, wrong
 
 
@@ -30,6 +32,14 @@ def encode_caches(
         caches[name] = {"model": models.get(name, ""), **asdict(cache), "eviction_s": histogram}
     body: Json = {"caches": caches} if server is None else {"caches": caches, "server": dict(server)}
     return body | ({"providers": {name: asdict(each) for name, each in spending.items()}} if spending else {})
+
+
+def seen_by(caller: Caller, stats: Mapping[str, CacheStats]) -> dict[str, CacheStats]:
+    """The figures with the conversations that the caller may see: a key of one user has no others."""
+    return {
+        name: replace(cache, sequences=tuple(each for each in cache.sequences if sees(caller, each.owner)))
+        for name, cache in stats.items()
+    }
 
 
 def decode_caches(body: Any) -> dict[str, tuple[str, CacheStats]]:

@@ -171,9 +171,10 @@ class RequestContext:
             return decode(body)
         return await in_pool("bodies", decode, body)
 
-    async def while_connected(self, answering: Coroutine[Any, Any, T], *, stays_open: bool = False) -> T:
-        """The result of `answering`, which is cancelled when the client disconnects or the server stops. `stays_open`:
-        it has no end of its own, and a stop does not wait for it.
+    async def while_connected(self, answering: Coroutine[Any, Any, T], *, is_endless: bool = False) -> T:
+        """The result of `answering`, which is cancelled when the client disconnects or the server stops.
+
+        `is_endless`: a server that stops does not wait for it.
 
         Raises: `ClientGone`, `Stopping`; what `answering` raises.
         """
@@ -191,7 +192,7 @@ class RequestContext:
 
         watch = asyncio.create_task(self._disconnected())
         watch.add_done_callback(leave)
-        tasks = active.background if stays_open else active.tasks
+        tasks = active.background if is_endless else active.tasks
         tasks.add(task)
         try:
             return await answering

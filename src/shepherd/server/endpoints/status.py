@@ -15,13 +15,13 @@ from starlette.responses import Response
 
 from shepherd.app.usage import KEPT_DAYS
 from shepherd.core import InvalidRequest
-from shepherd.server.endpoints.caches import encode_caches
+from shepherd.server.endpoints.caches import encode_caches, seen_by
 from shepherd.server.endpoints.handler import PlainEndpoint, json_response, state_of
 from shepherd.server.endpoints.models import refuse_while_loading
 from shepherd.server.endpoints.openapi import OK, documented_path
 from shepherd.server.endpoints.replicas import encode_replicas
 from shepherd.server.endpoints.web_page import send_page, wants_page
-from shepherd.server.http.caller import caller_of, sees
+from shepherd.server.http.caller import caller_of
 from shepherd.server.observe.metrics import CONTENT_TYPE
 from shepherd.wire.base import wrong
 
@@ -67,12 +67,8 @@ async def caches(request: HTTPRequest) -> Response:
     if not (stats := state.service.stats()):
         refuse_while_loading(state.service)
     caller = caller_of(request.scope)
-    stats = {
-        name: replace(cache, sequences=tuple(each for each in cache.sequences if sees(caller, each.owner)))
-        for name, cache in stats.items()
-    }
     models = {name: cache.model for name, cache in state.service.health().caches.items()}
-    body = encode_caches(stats, models, state.metrics.totals(), state.service.totals().spending)
+    body = encode_caches(seen_by(caller, stats), models, state.metrics.totals(), state.service.totals().spending)
     outcomes = state.metrics.outcomes()
     return json_response({**body, "outcomes": outcomes} if outcomes else body)
 

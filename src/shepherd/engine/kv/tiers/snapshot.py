@@ -39,6 +39,8 @@ class Snapshot:
     """Leading tokens that are the system prompt and the tools (`Job.n_system`)."""
     n_base: int = 0
     """Leading tokens that the state leaves out: it is loaded behind a sequence in the cells that has them in place."""
+    session: str | None = None
+    """The conversation's name, for displays; not in files."""
 
     @property
     def size_bytes(self) -> int:
@@ -67,6 +69,7 @@ class Snapshot:
             checkpoints=[(length, b"") for length, _ in self.checkpoints],
             low=self.low,
             n_system=self.n_system,
+            session=self.session,
             owner=self.owner,
         )
 

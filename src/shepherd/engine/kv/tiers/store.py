@@ -179,6 +179,12 @@ class Snapshots:
             entries = [entry for entry in self._entries.values() if entry.snapshot is not None or entry.on_disk]
             return {entry.key: entry.outline for entry in entries}
 
+    def places(self) -> list[tuple[str, Resident, Literal["memory", "disk"]]]:
+        """Of every snapshot its key, the sequence that it makes, which must not be changed, and where it is."""
+        with self._lock:
+            entries = [entry for entry in self._entries.values() if entry.snapshot is not None or entry.on_disk]
+            return [(each.key, each.sequence, "memory" if each.snapshot is not None else "disk") for each in entries]
+
     def newest(self, owner: Owner, n: int) -> list[Resident]:
         """The sequences that loading the `n` newest snapshots of `owner` would make. They must not be changed."""
         with self._lock:

@@ -116,7 +116,7 @@ const Banners = () =>
     ${
       state.isOld.value &&
       html`<div class="banner">
-        <${Icon} name="info" /><span class="grow">The server has changed since this page was loaded.</span>
+        <${Icon} name="info" /><span class="grow">The server is a newer one than this page.</span>
         <${Button} label="Reload" onClick=${() => location.reload()} />
       </div>`
     }
@@ -135,7 +135,7 @@ function App() {
     <div class="app" data-window=${isChat ? (state.windowOpen.value ? "open" : "closed") : "none"}>
       <${Sidebar} />
       ${state.drawerOpen.value && html`<div class="scrim" onClick=${() => (state.drawerOpen.value = false)} />`}
-      <div class="top">
+      <header class="top">
         <${Banners} />
         <div class="phone">
           <${Button} label="Chats and panels" icon="menu" kind="quiet" short aria-expanded=${String(state.drawerOpen.value)}
@@ -143,7 +143,7 @@ function App() {
           <a class="brand" href="#/chat">Shepherd</a>
           <${Button} label="Search and switch" icon="search" kind="quiet" short onClick=${() => (over.value = "switcher")} />
         </div>
-      </div>
+      </header>
       <main id="main" tabindex="-1"><${Part} load=${load} key=${title} id=${id} /></main>
       ${
         isChat &&
@@ -175,6 +175,7 @@ state.addCommands([
 ]);
 
 addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && state.drawerOpen.value) state.drawerOpen.value = false;
   const typing = event.target instanceof Element && event.target.matches("input, textarea, select, [contenteditable]");
   const held = (event.ctrlKey || event.metaKey ? "Ctrl " : "") + (event.shiftKey && event.key !== "?" ? "Shift " : "");
   const pressed = held + (event.key.length === 1 ? event.key.toUpperCase() : event.key);

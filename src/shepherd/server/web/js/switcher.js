@@ -61,7 +61,7 @@ export function Switcher({ onClose }) {
   useEffect(() => list.current?.querySelector("[aria-selected=true]")?.scrollIntoView({ block: "nearest" }), [at]);
 
   return html`<${Dialog} title="Search and switch" class="switcher" onClose=${onClose}>
-    <input type="search" role="combobox" aria-label="Search chats and actions" aria-expanded="true"
+    <input role="combobox" aria-label="Search chats and actions" aria-expanded="true"
       aria-controls="switcher-list" aria-activedescendant=${rows.length ? `switcher-${at}` : undefined} autofocus
       placeholder="Search chats and actions" value=${text} onKeyDown=${move}
       onInput=${(/** @type {any} */ event) => setText(event.target.value)} />

@@ -25,7 +25,7 @@ const ICONS = {
   mic: "M10 3a2 2 0 0 1 2 2v4a2 2 0 0 1-4 0V5a2 2 0 0 1 2-2M5.5 9a4.5 4.5 0 0 0 9 0M10 13.5V17",
   models: "M10 3l6 3.5v7L10 17l-6-3.5v-7zM4 6.5l6 3.5 6-3.5M10 10v7",
   moon: "M15.5 11.8A6.2 6.2 0 0 1 8.2 4.5a6.2 6.2 0 1 0 7.3 7.3",
-  more: "M4.5 10h.1M10 10h.1M15.5 10h.1",
+  more: "M4 10a.7.7 0 1 0 1.4 0 .7.7 0 1 0-1.4 0M9.3 10a.7.7 0 1 0 1.4 0 .7.7 0 1 0-1.4 0M14.6 10a.7.7 0 1 0 1.4 0 .7.7 0 1 0-1.4 0",
   pin: "M6 9V7a4 4 0 0 1 8 0v2M5 9h10v7.5H5z",
   play: "M6.5 4.5v11l9-5.5z",
   plus: "M10 4v12M4 10h12",
@@ -309,19 +309,29 @@ export function VirtualList(props) {
       if (at >= 0 && Math.abs(el.scrollTop - (tops[at] + by)) > 0.5) el.scrollTop = tops[at] + by;
     }
   });
-  if (handle)
-    handle.current = {
-      scrollTo: (index) => {
-        sticks.current = false;
-        anchor.current = { key: keyOf(items[index], index), by: 0 };
-        setView((before) => ({ ...before, top: tops[index] }));
-      },
-      toEnd: () => {
-        sticks.current = true;
-        onEnd?.(true);
-        setRound((n) => n + 1);
-      },
-    };
+  /** @type {ListHandle} */
+  const moves = {
+    scrollTo: (index) => {
+      if (!items.length) return;
+      sticks.current = false;
+      anchor.current = { key: keyOf(items[index], index), by: 0 };
+      setView((before) => ({ ...before, top: tops[index] }));
+    },
+    toEnd: () => {
+      if (!follow) return moves.scrollTo(items.length - 1);
+      sticks.current = true;
+      onEnd?.(true);
+      setRound((n) => n + 1);
+    },
+  };
+  if (handle) handle.current = moves;
+  /** The browser's own way there would be cut short where a row on it is measured. @param {KeyboardEvent} event */
+  function jump(event) {
+    if (event.target !== box.current || !["Home", "End"].includes(event.key)) return;
+    event.preventDefault();
+    if (event.key === "Home") moves.scrollTo(0);
+    else moves.toEnd();
+  }
 
   return html`<div
     ref=${box}
@@ -330,6 +340,7 @@ export function VirtualList(props) {
     aria-label=${label}
     tabindex="0"
     onScroll=${look}
+    onKeyDown=${jump}
   >
     <div class="rows" role="presentation" style=${{ paddingTop: `${tops[first]}px`, paddingBottom: `${total - tops[last]}px` }}>
       ${items.slice(first, last).map((item, at) => {

@@ -1,0 +1,245 @@
+"""`/v1/window/events`: what the caches hold, as it changes, as server-sent events (docs/window-events.md).
+
+    LiveWindow ─ Listener: news ─▶ encode ─▶ hello · spans · grow · gone · turn · left · miss · moved · recalled · pool
+
+A connection begins with `hello` and the whole picture, and so does every `hello` behind it: a client that reads too
+slowly, or comes back, has nothing to make up for. A key of one user gets only what is its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import Any, assert_never
+from urllib.parse import parse_qsl
+
+from starlette.types import Scope
+
+from shepherd.app.live_window import Absence, CameBack, Growth, Happened, Hello, Kinds, Listener, News, Pool, Whole
+from shepherd.core import InvalidRequest, NotAllowed
+from shepherd.engine.base import CachedPrefix
+from shepherd.engine.window import Kind, Left, Miss, Moved, Picture, Turn
+from shepherd.server.endpoints.caches import encode_caches, seen_by
+from shepherd.server.endpoints.handler import STOPPING_S, Endpoint, RequestContext, within
+from shepherd.server.http.body import UNBUFFERED, RawHeaders, json_bytes
+from shepherd.server.http.caller import address_of, caller_of, is_loopback, sees
+from shepherd.server.http.errors import Stopping
+from shepherd.server.observe.record import Caller
+from shepherd.server.service import Service
+from shepherd.wire import sse
+from shepherd.wire.base import Json, shown
+
+VERSION = 1
+"""Of the events; it changes when a client that reads this one would be wrong."""
+MOST_TOKENS = 2_000
+"""Of one answer of `/v1/window/tokens`."""
+MOST_DIGITS = 10
+PRIVATE: RawHeaders = [(b"cache-control", b"no-store")]
+NAME_CHARS = 1_000
+"""Of a session or a cache in a query."""
+
+_EVENTS = {Turn: "turn", Left: "left", Miss: "miss", Moved: "moved", CameBack: "recalled"}
+_NAMES = {"at_s": "at", "source": "from", "target": "to", "now": "is"}
+"""Fields of notices that have other names in JSON."""
+
+
+async def _respond(context: RequestContext) -> None:
+    check_content(context)
+    session, cache = (_query(context.scope, ("session", "cache")).get(name) for name in ("session", "cache"))
+    caller = caller_of(context.scope)
+
+    def concerns(its_cache: str, owner: str, its_session: str | None) -> bool:
+        return sees(caller, owner) and cache in (None, its_cache, "") and session in (None, its_session)
+
+    with context.state.service.window.listen(concerns) as listener, contextlib.suppress(Stopping):
+        await context.while_connected(_send(context, listener, caller), is_endless=True)
+    context.record.complete = True
+    last = {"type": "http.response.body", "body": b"", "more_body": False}
+    await within(STOPPING_S, context.send_last(last))
+
+
+async def _send(context: RequestContext, listener: Listener, caller: Caller) -> None:
+    limits = context.state.limits
+    context.record.status, context.record.reason = 200, "looked"
+    headers = [(b"content-type", sse.MEDIA_TYPE.encode()), *UNBUFFERED]
+    await within(limits.stall_s, context.send({"type": "http.response.start", "status": 200, "headers": headers}))
+    while (news := await listener.take(limits.ping_s)) is not None:
+        body = b"".join(_encoded(each, context.state.service, caller) for each in news) or sse.PING
+        await within(limits.stall_s, context.send({"type": "http.response.body", "body": body, "more_body": True}))
+
+
+def check_content(context: RequestContext) -> None:
+    """Raises: `NotAllowed` for other machines where no key is configured: what is shown has words of conversations."""
+    host = address_of(context.scope)
+    if context.state.is_open and not is_loopback(host):
+        raise NotAllowed(
+            f"without an API key the window is shown only to programs on this machine, not to {host[:80]!r}; "
+            "configure a key (server.api_keys)",
+            status=403,
+        )
+
+
+def _query(scope: Scope, known: tuple[str, ...]) -> dict[str, str]:
+    """The parameters of the query, each once. Raises: `InvalidRequest`."""
+    found: dict[str, str] = {}
+    for name, value in parse_qsl(scope["query_string"].decode("utf-8", "replace"), keep_blank_values=True):
+        if name not in known:
+            raise InvalidRequest(
+                f"there is no parameter {shown(name)} here; known: {', '.join(known)}", field=name[:80]
+            )
+        if name in found:
+            raise InvalidRequest(f"{name} is given twice; send one", field=name)
+        if len(value) > NAME_CHARS:
+            raise InvalidRequest(f"{name} has {len(value)} characters; {NAME_CHARS} are allowed", field=name)
+        if value:
+            found[name] = value
+    return found
+
+
+async def _answer_tokens(context: RequestContext) -> None:
+    check_content(context)
+    given = _query(context.scope, ("cache", "seq", "session", "start", "stop"))
+    service = context.state.service
+    caches = seen_by(caller_of(context.scope), service.stats())
+    name = given.get("cache") or next(iter(caches), "")
+    if name not in caches:
+        message = f"there is no cache {shown(name)}; the caches are: {', '.join(caches) or 'none'}"
+        raise InvalidRequest(message, field="cache", status=404)
+    seq, start = (_number(given, field) for field in ("seq", "start"))
+    stop = _number(given, "stop")
+    if (start or 0) >= (stop if stop is not None else 1):
+        raise InvalidRequest(f"stop is {stop} and start {start or 0}; stop must be larger", field="stop")
+    start = start or 0
+    stop = start + MOST_TOKENS if stop is None else stop
+    if stop - start > MOST_TOKENS:
+        raise InvalidRequest(f"{stop - start} tokens are asked for; {MOST_TOKENS} are allowed at a time", field="stop")
+    if seq is None and "session" not in given:
+        raise InvalidRequest("name the sequence: seq, or session", field="seq")
+    found = [each for each in caches[name].sequences if (each.seq == seq if seq is not None else True)]
+    found = [each for each in found if given.get("session") in (None, each.session)]
+    if not found:
+        raise InvalidRequest("this sequence is not in the cells now", field="seq", status=404)
+    one = found[-1]
+    tokens = await service.window.tokens(name, one.seq, one.owner, start, stop)
+    model = service.health().caches[name].model
+    texts = iter(
+        await service.dispatcher.detokenize(model, [each for each in tokens if each >= 0], endpoint=context.path)
+    )
+    body = [
+        {"id": each, "text": next(texts).decode("utf-8", "replace")} if each >= 0 else {"id": None, "text": ""}
+        for each in tokens
+    ]
+    context.record.reason = "answered"
+    await context.answer(json_bytes({"cache": name, "seq": one.seq, "start": start, "tokens": body}), PRIVATE)
+
+
+def _number(given: Mapping[str, str], name: str) -> int | None:
+    if (text := given.get(name)) is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < MOST_DIGITS):
+        raise InvalidRequest(f"{name} must be a number from 0, not {shown(text)}", field=name)
+    return int(text)
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+
+def _encoded(news: News, service: Service, caller: Caller) -> bytes:
+    match news:
+        case Hello():
+            caches = {
+                name: {"model": each.model, "n_ctx": each.n_ctx} for name, each in service.health().caches.items()
+            }
+            return sse.encode_event({"version": VERSION, "server": version("shepherd"), "caches": caches}, "hello")
+        case Whole():
+            return sse.encode_event(encode_whole(news), "spans")
+        case Growth(cache, picture, kind):
+            last = {"tokens": picture.n_tokens, "held": picture.n_held, "kind": kind}
+            return sse.encode_event({"cache": cache, "seq": picture.seq, "session": picture.session, **last}, "grow")
+        case Absence(cache, seq):
+            return sse.encode_event({"cache": cache, "seq": seq}, "gone")
+        case Happened(cache, notice, is_archived):
+            facts = {_NAMES.get(name, name): value for name, value in asdict(notice).items() if name != "owner"}
+            more = {"archived": is_archived} if isinstance(notice, Left) else {}
+            return sse.encode_event({"cache": cache, **facts, **more}, _EVENTS[type(notice)])
+        case Pool():
+            models = {name: each.model for name, each in service.health().caches.items()}
+            return sse.encode_event(encode_caches(seen_by(caller, service.stats()), models), "pool")
+        case _:
+            assert_never(news)
+
+
+def encode_whole(whole: Whole) -> Json:
+    """One sequence; its spans cover all of its tokens."""
+    picture = whole.picture
+    return {
+        "cache": whole.cache,
+        "seq": picture.seq,
+        "session": picture.session,
+        "tier": picture.tier,
+        "n_ctx": whole.n_ctx,
+        "tokens": picture.n_tokens,
+        "held": picture.n_held,
+        "spans": [*_spans(picture, whole.answer)],
+    }
+
+
+def _spans(picture: Picture, kinds: Kinds) -> Iterator[Json]:
+    held, at = CachedPrefix(picture.n_tokens, picture.runs), 0
+
+    def span(start: int, stop: int, kind: Kind, message: int | None, *, keep: bool) -> Json:
+        n_held = held.count(start, stop)
+        return {"start": start, "stop": stop, "kind": kind, "message": message, "keep": keep, "held": n_held}
+
+    for each in picture.parts:
+        start, stop = min(each.start, picture.n_tokens), min(each.stop, picture.n_tokens)
+        if at < start:
+            yield span(at, start, "markup", None, keep=True)
+        if start < stop:
+            yield span(start, stop, each.kind, each.message, keep=each.keep)
+        at = max(at, stop)
+    if at < picture.n_prompt:
+        yield span(at, picture.n_prompt, "markup", None, keep=True)
+        at = picture.n_prompt
+    if at < picture.n_tokens:
+        answer = max((each.message for each in picture.parts), default=-1) + 1
+        last: Kind = kinds[-1][1] if kinds else "assistant"
+        for stop, kind in (*kinds[:-1], (picture.n_tokens, last)):  # the last kind reaches to the end
+            if at < (stop := min(stop, picture.n_tokens)):
+                yield span(at, stop, kind, answer, keep=True)
+                at = stop
+
+
+_PARAMETERS: list[Any] = [
+    {"name": "session", "in": "query", "required": False, "schema": {"type": "string"},
+     "description": "Only what concerns this conversation."},
+    {"name": "cache", "in": "query", "required": False, "schema": {"type": "string"},
+     "description": "Only what concerns this cache."},
+]  # fmt: skip
+_STREAM = {"200": {"description": "A stream of server-sent events, without end: docs/window-events.md.",
+                   "content": {"text/event-stream": {"schema": {"type": "string"}}}}}  # fmt: skip
+
+WINDOW_ENDPOINTS = (
+    Endpoint(
+        "window-events", ("/v1/window/events",), _respond,
+        {"summary": "What the caches hold and what happens to it, as it changes", "parameters": _PARAMETERS,
+         "responses": _STREAM},
+        ("GET",),
+    ),
+    Endpoint(
+        "window-tokens", ("/v1/window/tokens",), _answer_tokens,
+        {"summary": "Some tokens of a sequence in the cells, each with its text", "parameters": [
+            {"name": name, "in": "query", "required": False, "schema": {"type": kind}, "description": text}
+            for name, kind, text in (
+                ("cache", "string", "The cache; the default is the first one."),
+                ("seq", "integer", "The sequence, as the events name it."),
+                ("session", "string", "In place of `seq`: the newest sequence of this conversation."),
+                ("start", "integer", "The first token; the default is 0."),
+                ("stop", "integer", f"The token behind the last one; at most {MOST_TOKENS} at a time."),
+            )
+        ]},
+        ("GET",),
+    ),
+)  # fmt: skip
