@@ -106,7 +106,7 @@ class Visit:
         return page
 
     async def begin(self, path: str | None) -> None:
-        from axe_playwright_python.async_playwright import Axe
+        from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]
 
         self._axe = Axe()
         self.context.set_default_timeout(PATIENCE_MS)

@@ -50,7 +50,7 @@ base_url = "{provider}"
 model = "m"
 [tools]
 roots = ["{folder}"]
-enabled = ["filesystem"]
+enabled = ["filesystem", "desk_*"]
 [chat]
 keep = 1000
 [[mcp_servers]]

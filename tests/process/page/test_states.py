@@ -72,12 +72,13 @@ async def keep(page: Page, name: str) -> None:
 @pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_no_state_has_a_violation_for_axe(
-    scheme: Literal["light", "dark"], size: tuple[int, int], house: House, visiting: Visiting, request: object
+    scheme: Literal["light", "dark"], size: tuple[int, int], house: House, visiting: Visiting
 ) -> None:
     async with visiting(house.address, size=size, scheme=scheme) as visit:
-        found = {}
+        found = ""
         for name, reach in STATES.items():
             await reach(visit.page)
             await keep(visit.page, f"{name}-{scheme}" + ("-narrow" if size == NARROW else ""))
-            found[name] = await visit.violations()
-        assert {name: report for name, report in found.items() if report} == {}
+            if report := await visit.violations():
+                found += f"{name}: {report}"
+        assert not found, found
