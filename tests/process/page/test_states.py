@@ -40,25 +40,34 @@ async def talk(page: Page) -> None:
         await person.hears("")
 
 
+async def follow(page: Page, link: str) -> None:
+    """Choose a link of the sidebar, which is a drawer on a narrow screen."""
+    drawer = page.get_by_role("button", name="Chats and panels")
+    if await drawer.is_visible():
+        await drawer.click()
+    await page.get_by_role("link", name=link, exact=True).click()
+
+
 async def consent(page: Page) -> None:
     """The model wants to write a file."""
-    await page.get_by_role("link", name="New chat").click()
+    await follow(page, "New chat")
     await Person(page).says("Write Buy milk to list.txt.")
     await expect(page.get_by_role("region", name="A question waits for your answer")).to_be_visible()
 
 
-async def panel(page: Page, name: str) -> None:
-    await page.get_by_role("link", name=name, exact=True).click()
-    await expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
+async def panel(page: Page, name: str, shown: str) -> None:
+    """A panel, when it has its figures: then it shows this text."""
+    await follow(page, name)
+    await expect(page.get_by_role("main").get_by_text(shown).first).to_be_visible()
 
 
 STATES: dict[str, Callable[[Page], Awaitable[None]]] = {
     "new": lambda page: expect(Person(page).message).to_be_visible(),
     "chat": talk,
     "consent": consent,
-    "models": lambda page: panel(page, "Models"),
-    "memory": lambda page: panel(page, "Memory"),
-    "usage": lambda page: panel(page, "Usage"),
+    "models": lambda page: panel(page, "Models", "Suggestions for this machine"),
+    "memory": lambda page: panel(page, "Memory", "My hamster is called"),
+    "usage": lambda page: panel(page, "Usage", "Tokens from the cache"),
 }
 
 
