@@ -51,6 +51,8 @@ model = "m"
 [tools]
 roots = ["{folder}"]
 enabled = ["filesystem", "desk_*"]
+[memory]
+recall = false
 [chat]
 keep = 1000
 [[mcp_servers]]

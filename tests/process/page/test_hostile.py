@@ -1,5 +1,4 @@
-"""Texts of strangers stay text, wherever the page shows them: payloads in answers, questions, thoughts, calls, results and
-titles."""
+"""Texts of strangers stay text, wherever a chat shows them: in questions, thoughts, answers, calls, results, titles."""
 
 from __future__ import annotations
 
