@@ -88,8 +88,7 @@ OPEN = "() => document.querySelectorAll('main details').forEach((each) => (each.
 async def test_no_payload_of_a_conversation_runs_in_questions_thoughts_calls_results_and_titles(
     house: House, visiting: Visiting
 ) -> None:
-    for at, payload in enumerate(PAYLOADS[::8]):
-        house.save(payload, exchange(payload, at))
+    saved = [house.save(payload, exchange(payload, at)) for at, payload in enumerate(PAYLOADS[::8])]
     turns = [message for at, payload in enumerate(PAYLOADS) for message in exchange(payload, at)]
     name = house.save("Payloads", turns)
     async with visiting(house.address, f"#/chat/{name}") as visit:
@@ -104,3 +103,5 @@ async def test_no_payload_of_a_conversation_runs_in_questions_thoughts_calls_res
             await messages.evaluate("(list) => { list.scrollTop -= list.clientHeight; }")
             await expect(messages).not_to_have_text(text, use_inner_text=True)
         assert len(seen) > len(PAYLOADS) / 2
+    for each in (*saved, name):
+        house.chats.remove(each)

@@ -25,3 +25,4 @@ async def test_of_10000_turns_only_those_in_sight_are_in_the_page(house: House, 
         await expect(person.answers.last).to_contain_text("Answer 9999.")
         nodes = "document.querySelectorAll('*').length"
         assert await visit.page.evaluate(nodes) < MOST_NODES
+    house.chats.remove(name)
