@@ -1,4 +1,4 @@
-.PHONY: check test search clients suites fix size pictures docs bench lock wheel-llama
+.PHONY: check test search clients suites fix size pictures docs vendor page-check page-format bench lock wheel-llama
 
 check:  ## formatting, lint, types, layers, and the tests that hold the house together: under a minute
 	uv run --all-groups ruff format --check .
@@ -42,6 +42,15 @@ pictures:  ## the pictures of the documentation, from the program itself (needs 
 
 docs:  ## the documentation as a web site, in build/site; `python -m http.server -d build/site` shows it
 	uv run --group docs python tests/docs_site.py
+
+vendor:  ## the libraries of the page in the browser, as the table vendor.json names them (needs npm)
+	uv run python tests/web_vendor.py
+
+page-check:  ## types and format of the page's JavaScript (needs npm)
+	uv run python tests/web_check.py
+
+page-format:  ## the page's JavaScript and styles in their format (needs npm)
+	uv run python tests/web_check.py --write
 
 bench:  ## against llama-bench and llama-server of the same source (builds them once, about ten minutes)
 	uv run python -m bench.engine.engine

@@ -201,7 +201,8 @@ def logging_as_before() -> Iterator[None]:
         yield
     finally:
         for one in _loggers():
-            one.setLevel(levels.get(one, logging.NOTSET))
+            if one.level != (level := levels.get(one, logging.NOTSET)):
+                one.setLevel(level)  # which empties a table of every logger
         for one, facts in before:
             vars(one).update(facts)
 

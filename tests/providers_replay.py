@@ -47,6 +47,8 @@ class Way:
     """The body ends, properly, behind so many bytes."""
     hang_at: int | None = None
     """Nothing more comes behind so many bytes, until the client goes; -1 = not even a status."""
+    go_on: asyncio.Event | None = None
+    """With `hang_at`: the rest comes when it is set."""
     linger: bool = False
     """The body does not end, although all of it was sent."""
 
@@ -233,7 +235,11 @@ class ReplayServer:
         if way.break_at is not None:
             writer.transport.abort() if way.break_at % 2 else writer.close()
             return False
-        if way.hang_at is not None or way.linger:
+        if way.hang_at is not None and way.go_on is not None:
+            await way.go_on.wait()
+            rest = answer.body[stop:]
+            writer.write(f"{len(rest):x}\r\n".encode() + rest + b"\r\n")
+        elif way.hang_at is not None or way.linger:
             await writer.drain()
             await reader.read()
             return False

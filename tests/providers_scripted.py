@@ -82,7 +82,7 @@ class Said:
     calls: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     way: Way = EVENLY
     hangs_behind: str = ""
-    """Nothing more comes behind the record with this word, until the client goes."""
+    """Nothing more comes behind the record with this word, until the client goes, or `way.go_on` is set."""
     breaks_behind: str = ""
     """The connection is cut there."""
     is_cut: bool = False
@@ -177,7 +177,7 @@ class ScriptedProvider(ReplayServer):
         if word := said.hangs_behind or said.breaks_behind:
             end = b"\n" if self.protocol == "ollama" else b"\n\n"
             at = data.index(end, data.index(word.encode())) + len(end)
-            way = Way(hang_at=at) if said.hangs_behind else Way(break_at=at)
+            way = Way(hang_at=at, go_on=way.go_on) if said.hangs_behind else Way(break_at=at)
         return Answer("", data, 200, {"content-type": NDJSON if self.protocol == "ollama" else SSE}, way=way)
 
     def _json(self, path: str, body: Any) -> Answer:

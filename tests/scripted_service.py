@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from shepherd.app.live_window import LiveWindow
 from shepherd.app.totals import Totals
+from shepherd.app.usage import DayOfUse
 from shepherd.backends.local.adapters import ModelAdapters
 from shepherd.core import (
     EngineDown,
@@ -33,6 +34,7 @@ from shepherd.core.status import CacheUsage, Embeddings, Health, ModelCard, Repl
 from shepherd.engine.stats import CacheStats
 
 if TYPE_CHECKING:
+    from shepherd.app.chats import Chats
     from shepherd.memory import MemoryStore
     from shepherd.memory.archive.forget import Removed
     from shepherd.memory.users import UserStores
@@ -88,6 +90,10 @@ class ScriptedService:
         return self
 
     @property
+    def chats(self) -> Chats:
+        raise EngineDown("a script keeps no chats")
+
+    @property
     def catalogue(self) -> Self:
         if self._health.status == "loading":
             raise EngineDown("the model is still loading; try again in a moment")
@@ -108,6 +114,9 @@ class ScriptedService:
 
     async def look_again(self) -> None:
         self.n_looks += 1
+
+    async def here(self) -> dict[str, Any]:
+        return {"models": [{"name": each.id, "path": f"/models/{each.id}.gguf"} for each in self.cards]}
 
     async def copy(self, source: str, name: str) -> None:
         self.copied.append((source, name))
@@ -130,6 +139,10 @@ class ScriptedService:
     def totals(self) -> Totals:
         n_archived = self._shelf.n_archived if self._shelf else 0
         return Totals(self.caches, n_archived=n_archived, n_archive_failures=self.n_lost)
+
+    def usage(self, n_days: int) -> tuple[DayOfUse, ...]:
+        self.n_days = n_days
+        return (DayOfUse("2026-11-27", "fake", False, 2, 7, 3, 5, 0.0),)
 
     async def clear(self, name: str) -> None:
         self.cleared.append(name)
@@ -166,7 +179,8 @@ class ScriptedService:
         vectors, counts = [], []
         for text in inputs:
             given = b"".join(part.encode() if isinstance(part, str) else bytes([part % 256]) for part in text)
-            vector = [1.0 + sum(byte % 4 == rest for byte in given) for rest in range(4)][:dimensions]
+            often = [sum(map(given.count, range(rest, 256, 4))) for rest in range(4)]
+            vector = [1.0 + n for n in often][:dimensions]
             length = math.sqrt(sum(value * value for value in vector))
             vectors.append([value / length for value in vector])
             counts.append(len(given))

@@ -25,7 +25,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
-from shepherd.agent.storage import Quote, SavedConversation, title_of
+from shepherd.agent.storage import MOST_VERSIONS, Branch, Quote, SavedConversation, title_of
 from shepherd.agent.turn import MAX_REPEATS, MAX_ROUNDS, TurnEvent, run_turn, unanswered
 from shepherd.backends.base import Backend
 from shepherd.backends.local.window import Window, WindowedBackend
@@ -77,13 +77,14 @@ class Session:
         max_tokens: int | None = None,
         on_full: OnFull | None = None,
         user: str | None = None,
+        owner: str = "",
         archive: bool = True,
         recall: bool = False,
         max_rounds: int = MAX_ROUNDS,
         max_repeats: int = MAX_REPEATS,
     ) -> None:
         """`user`: the user of the memory; None = no memory. `archive`: messages are stored in it, so that messages that
-        leave the context can be found again. `recall`: it is searched for the model.
+        leave the context can be found again. `recall`: it is searched for the model. `owner`: as that of a request.
 
         `tools` are only offered. Calls of the `toolbox` run, in at most `max_rounds` rounds of one turn; a call that
         comes `max_repeats` times with nothing new in between is refused.
@@ -110,6 +111,7 @@ class Session:
             max_tokens=max_tokens,
             on_full=on_full,
             user=user,
+            owner=owner,
             archive=archive and user is not None,
         )
         self._archive = archive
@@ -172,24 +174,54 @@ class Session:
         `Backend.stream`; the transcript is then as it was before the answer that failed."""
         return self._turn(partial(self._add, text))
 
-    def retry(self) -> AsyncGenerator[TurnEvent, None]:
-        """Answer the last question again; if nothing is answered, the old answer stays. Raises: `InvalidRequest`
-        without a question; as `chat`."""
+    def retry(self, at: int | None = None) -> AsyncGenerator[TurnEvent, None]:
+        """Answer the last question again, or the one that is message `at`; what was behind it becomes a branch. If
+        nothing is answered, all stays as it was. Raises: `InvalidRequest` without a question; as `chat`."""
 
         def remove_answer() -> None:
-            del self._messages[self._asked_at("try again") + 1 :]
+            self._set_aside(self.question_at(at, "try again"), keeps_question=True)
 
         return self._turn(remove_answer)
 
-    def edit(self, text: str | Sequence[Text | Image | Audio]) -> AsyncGenerator[TurnEvent, None]:
-        """Replace the last question, and answer it; if nothing is answered, all stays as it was. Raises:
-        `InvalidRequest` without a question; as `chat`."""
-        return self._turn(partial(self._replace_question, text))
+    def edit(
+        self, text: str | Sequence[Text | Image | Audio], at: int | None = None
+    ) -> AsyncGenerator[TurnEvent, None]:
+        """Replace the last question, or the one that is message `at`, and answer it; the old one becomes a branch, with
+        all behind it. If nothing is answered, all stays as it was. Raises: as `retry`."""
+
+        def replace_question() -> None:
+            self._set_aside(self.question_at(at, "change"), keeps_question=False)
+            self._add(text)
+
+        return self._turn(replace_question)
+
+    @property
+    def branches(self) -> Mapping[int, tuple[int, int]]:
+        """By index of a question with several versions: how many there are, and which is this conversation's."""
+        found: dict[int, set[int]] = {}
+        for branch in self._state.branches:
+            found.setdefault(branch.at, set()).add(branch.place)
+        return {at: (len(places) + 1, _free(places)) for at, places in found.items()}
+
+    def switch(self, at: int, place: int) -> None:
+        """Continue with another version of the question that is message `at`; this one becomes a branch. Raises:
+        `InvalidRequest` for one that there is not."""
+        n, current = self.branches.get(at, (1, 0))
+        if not 0 <= place < n:
+            raise InvalidRequest(
+                f"message {at} has {n} version{'s' * (n > 1)}; their numbers begin at 0", field="branch"
+            )
+        if place == current:
+            return
+        wanted = next(each for each in self._state.branches if (each.at, each.place) == (at, place))
+        self._set_aside(at, keeps_question=False, for_good=False)
+        self._messages += wanted.messages
+        self._state.branches = (*(each for each in self._state.branches if each != wanted), *wanted.branches)
 
     def resume(self) -> AsyncGenerator[TurnEvent, None]:
         """Continue an interrupted turn: its last answer, to which the rest is added, or behind its last results.
         Raises: `InvalidRequest` when the last answer is complete; as `chat`."""
-        return self._turn(self._check_can_resume)
+        return self._turn(self.check_can_resume)
 
     def undo(self) -> str | None:
         """Remove the last exchange; the user's text in it, or None when there is none."""
@@ -232,9 +264,32 @@ class Session:
         open_calls = unanswered(self._messages) if self.toolbox is not None else ()
         return replace(self._here(), messages=(*self._messages, *open_calls), quotes=quotes)
 
+    @property
+    def sampling(self) -> Sampling:
+        """How answers are drawn; may be changed between turns."""
+        return self._template.sampling
+
+    @sampling.setter
+    def sampling(self, sampling: Sampling) -> None:
+        self._template = replace(self._template, sampling=sampling)
+
+    def detach(self, id: str) -> None:
+        """Be another conversation from now on, with the same messages."""
+        self.id = id
+        self._state.id = id
+        if self.toolbox is not None:
+            self.toolbox.session = id
+
     def _here(self) -> SavedConversation:
         reported = dict(self._state.reported)
-        return replace(self._state, messages=self.messages, system=self.system, model=self.model, reported=reported)
+        return replace(
+            self._state,
+            messages=self.messages,
+            system=self.system,
+            model=self.model,
+            reported=reported,
+            sampling=self.sampling if self.sampling != Sampling() else None,
+        )
 
     def restore(self, saved: SavedConversation) -> None:
         """Replace this conversation by the saved one, with the same model and tools."""
@@ -243,6 +298,7 @@ class Session:
         self.id = saved.id
         """A name that no other conversation has."""
         self.system = saved.system
+        self.sampling = saved.sampling or self.sampling
         self._state = replace(saved, messages=(), reported=dict(saved.reported), quotes={})
         """All but the messages and the quotes."""
         self._quotes = dict(saved.quotes)
@@ -314,7 +370,7 @@ class Session:
             if self._messages == begun:
                 self._messages[:] = before.messages
                 state.unreported += before.unreported - unreported
-                state.reported, state.is_cut = before.reported, before.is_cut
+                state.reported, state.is_cut, state.branches = before.reported, before.is_cut, before.branches
 
     def _system(self) -> tuple[Message, ...]:
         text = "\n\n".join(filter(None, (self.system, self.instructions)))
@@ -342,13 +398,24 @@ class Session:
         state.began = state.began or datetime.now().astimezone()
         self._messages.append(Message("user", parts))
 
-    def _replace_question(self, text: str | Sequence[Text | Image | Audio]) -> None:
-        at = self._asked_at("change")
-        while len(self._messages) > at:
+    def _set_aside(self, at: int, *, keeps_question: bool, for_good: bool = True) -> None:
+        """Make a branch of the question that is message `at` and all behind it, if it was answered, and remove it.
+        `for_good`: another version comes in its place."""
+        n, current = self.branches.get(at, (1, 0))
+        if for_good and n > MOST_VERSIONS:
+            raise InvalidRequest(
+                f"this question has {n} versions, and no more are kept; take it back and ask it anew", field="at"
+            )
+        branches, tail = self._state.branches, tuple(self._messages[at:])
+        inner = tuple(each for each in branches if each.at > at)
+        kept = tuple(each for each in branches if each.at <= at)
+        while len(self._messages) > at + keeps_question:
             self._remove_last()
-        self._add(text)
+        made = (Branch(at, current, tail, inner),) if len(tail) > 1 or not for_good else ()
+        self._state.branches = (*kept, *made)
 
-    def _check_can_resume(self) -> None:
+    def check_can_resume(self) -> None:
+        """Raises: `InvalidRequest` where `resume` does."""
         if not self.can_resume:
             why = "the last answer is complete" if self._messages else "there is no message yet"
             raise InvalidRequest(f"there is nothing to continue: {why}")
@@ -358,13 +425,27 @@ class Session:
         message = self._messages.pop()
         self._state.unreported += self._state.reported.pop(len(self._messages), 0)
         self._state.is_cut = False
+        n = len(self._messages)
+        self._state.branches = tuple(each for each in self._state.branches if each.at < n)
+        if self._quotes:
+            self._quotes = {at: quote for at, quote in self._quotes.items() if at < n}
         return message
 
     def _find_asked(self) -> int | None:
         """The place of the last question."""
         return next((n for n in range(len(self._messages) - 1, -1, -1) if self._messages[n].is_input), None)
 
-    def _asked_at(self, purpose: str) -> int:
-        if (at := self._find_asked()) is None:
+    def question_at(self, at: int | None, purpose: str) -> int:
+        """The place of a question: `at`, or that of the last one. Raises: `InvalidRequest` where there is none."""
+        if at is None and (at := self._find_asked()) is None:
             raise InvalidRequest(f"there is nothing to {purpose}: there is no message yet")
+        if not (0 <= at < len(self._messages) and self._messages[at].is_input):
+            raise InvalidRequest(
+                f"there is nothing to {purpose}: message {at} is no question; name the index of one", field="at"
+            )
         return at
+
+
+def _free(places: set[int]) -> int:
+    """The first number that is not among them."""
+    return next(number for number in range(len(places) + 1) if number not in places)

@@ -18,8 +18,9 @@ import re
 import sys
 import time
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -35,13 +36,16 @@ from shepherd.core import (
     Part,
     Reasoning,
     Role,
+    Sampling,
     ShepherdError,
     Text,
     ToolCall,
     ToolResult,
 )  # fmt: skip
 from shepherd.process.files import MOST_DOCUMENT_BYTES, read_within, replace_private
-from shepherd.wire.base import Fields, wrong
+from shepherd.wire.base import Fields, Range, wrong
+from shepherd.wire.sampling import SAMPLING, sampling_of
+from shepherd.wire.table import read_fields
 
 FORMAT, VERSION = "shepherd conversation", 1
 LONGEST_TITLE = 60
@@ -50,6 +54,8 @@ LONGEST_BEGINNING = 400
 """Characters of a message in a list of conversations."""
 LONGEST_SLUG, LONGEST_NAME = 40, 80
 """Characters of a title in a file's name, and of the whole name."""
+MOST_VERSIONS = 50
+"""Of one question, besides the conversation's own."""
 STALE_S = 3600.0
 """Age at which a half-written file counts as abandoned."""
 
@@ -74,6 +80,21 @@ class Quote:
     """What it was found by; not saved."""
 
 
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Another version of a conversation, from one of its questions on."""
+
+    at: int
+    """The index of the question."""
+    place: int
+    """Among the versions of that question, in the order in which they were made. The one number from 0 to their count
+    that none has is that of the conversation itself."""
+    messages: tuple[Message, ...]
+    """From that index on."""
+    branches: tuple[Branch, ...] = ()
+    """Of the questions behind its first."""
+
+
 @dataclass(slots=True)
 class SavedConversation:
     id: str
@@ -93,6 +114,9 @@ class SavedConversation:
     """By index of the user message with the notice, how many messages it reports."""
     quotes: Mapping[int, Quote] = field(default_factory=dict)
     """By index of the message."""
+    branches: tuple[Branch, ...] = ()
+    sampling: Sampling | None = None
+    """How its answers are drawn, where the conversation says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +133,8 @@ class SavedListing:
     """The beginning of the last one."""
     error: str = ""
     """Why it cannot be read."""
+    id: str = ""
+    """As that of the conversation."""
 
 
 class ConversationStore:
@@ -154,6 +180,18 @@ class ConversationStore:
     def names(self) -> tuple[str, ...]:
         """All names, the newest first."""
         return tuple(path.stem for path in self._paths())
+
+    def stamp(self, name: str) -> tuple[int, int] | None:
+        """What changes with the file of exactly this name: its time and its size; None without a file."""
+        try:
+            found = (self.folder / f"{name}.json").stat()
+        except (OSError, ValueError):
+            return None
+        return found.st_mtime_ns, found.st_size
+
+    def listing(self, name: str) -> SavedListing:
+        """The conversation of exactly this name. Reads its file."""
+        return _listed(self.folder / f"{name}.json")
 
     def list(self) -> tuple[SavedListing, ...]:
         """All conversations, the newest first; a file that cannot be read has an error. Reads every file."""
@@ -262,6 +300,22 @@ def to_json(saved: SavedConversation) -> dict[str, Json]:
         "told": {str(at): n for at, n in saved.reported.items()},
         "quotes": {str(at): {"text": quote.text, "ids": list(quote.ids)} for at, quote in saved.quotes.items()},
         "messages": [message_to_json(message) for message in saved.messages],
+        **({"branches": [_branch_to_json(each) for each in saved.branches]} if saved.branches else {}),
+        **({"sampling": given_sampling(saved.sampling)} if saved.sampling else {}),
+    }
+
+
+def given_sampling(sampling: Sampling) -> dict[str, Json]:
+    """The parameters that are set, by name."""
+    return {name: value for name, value in asdict(sampling).items() if value not in (None, (), False)}
+
+
+def _branch_to_json(branch: Branch) -> dict[str, Json]:
+    return {
+        "at": branch.at,
+        "place": branch.place,
+        "messages": [message_to_json(message) for message in branch.messages],
+        "branches": [_branch_to_json(each) for each in branch.branches],
     }
 
 
@@ -311,7 +365,25 @@ def _decoded(top: Fields) -> SavedConversation:
         unreported=top.find_integer("untold") or 0,
         reported=_numbered(top, "told", len(messages), lambda counts, at: counts.find_integer(at) or 0),
         quotes=_numbered(top, "quotes", len(messages), lambda quotes, at: _quote(quotes.get_object(at))),
+        branches=_branches(top, messages),
+        sampling=sampling_of(read_fields(top.get_object("sampling"), SAMPLING)) if top.has("sampling") else None,
     )
+
+
+def _branches(read: Fields, messages: Sequence[Message], start: int = 0, first: int = 0) -> tuple[Branch, ...]:
+    """Those of the questions among `messages`, whose indexes begin at `start`, from the index `first` on."""
+    asked = {at for at, message in enumerate(messages, start) if message.is_input and at >= first}
+    found = []
+    for each in read.objects("branches", MOST_VERSIONS * len(messages)):
+        at, place = each.find_integer("at"), each.find_integer("place", Range(0, MOST_VERSIONS))
+        tail = tuple(map(read_message, each.objects("messages", sys.maxsize)))
+        if at not in asked or place is None or not tail or not tail[0].is_input:
+            raise SaveError(f"{each.path} is no version of a question")
+        found.append(Branch(at, place, tail, _branches(each, tail, at, at + 1)))
+    for at, n in Counter(each.at for each in found).items():
+        if len({each.place for each in found if each.at == at} & {*range(n + 1)}) < n:
+            raise SaveError(f"{read.at('branches')}: the versions of message {at} are not numbered from 0, once each")
+    return tuple(found)
 
 
 def _numbered(top: Fields, name: str, n: int, read: Callable[[Fields, str], T]) -> dict[int, T]:
@@ -411,7 +483,9 @@ def _listed(path: Path) -> SavedListing:
         changed,
         saved.model,
         saved.folder,
-        *((asked[0], asked[-1]) if asked else ()),
+        first=asked[0] if asked else "",
+        last=asked[-1] if asked else "",
+        id=saved.id,
     )
 
 

@@ -29,6 +29,8 @@ from shepherd import config as configuration
 from shepherd.agent.archiving import Archiving
 from shepherd.agent.compaction_store import CompactionStore
 from shepherd.agent.session import Session
+from shepherd.app.chat_person import PersonAtChats
+from shepherd.app.chats import Chats
 from shepherd.app.conversations import Conversations, loading_log
 from shepherd.app.directory.catalogue import Catalogue
 from shepherd.app.directory.entries import Machine, ModelKey, ModelRegistry, machine_of
@@ -38,9 +40,10 @@ from shepherd.app.files import compactions_file, drop_snapshots, snapshot_folder
 from shepherd.app.live_window import LiveWindow
 from shepherd.app.loading import LoadedModel, LoadProgress, ModelLoader, Progress, log_progress
 from shepherd.app.model_pool import ModelPool
-from shepherd.app.providers import Providers, user_spending
+from shepherd.app.providers import Providers, user_spending, user_usage
 from shepherd.app.toolset import AGENT_CTX, Advisors, Toolset
 from shepherd.app.totals import Totals
+from shepherd.app.usage import DayOfUse, LocalUse, days_of
 from shepherd.config import Config, KeyStore
 from shepherd.config.schema import LOCAL_BACKENDS
 from shepherd.core import (
@@ -99,6 +102,7 @@ class App:
         self._cache_folder = cache_folder or Path(platformdirs.user_cache_dir("shepherd"))
         self._wants_isolation = isolates
         self._snapshots = snapshot_folder(config, self._cache_folder)
+        self._spending, self._use = user_spending(), LocalUse(user_usage(), self._computed)
         self._env = os.environ if env is None else env
         self._keys = KeyStore(user_folder or Path(platformdirs.user_config_dir("shepherd")))
         self._stores = configured_stores(config.memory, self._env)
@@ -112,6 +116,9 @@ class App:
         self._reranking: Reranking | None = None
         self._dispatcher: Dispatcher | None = None
         self._conversations: Conversations | None = None
+        self._chats: Chats | None = None
+        self.person_at_chats = PersonAtChats()
+        """Answers questions of MCP servers, for a program that serves chats."""
         self._loader: ModelLoader | None = None
         self.window = LiveWindow(self._backends, self.stats)
         self._is_ready = self._is_loading = False
@@ -164,8 +171,17 @@ class App:
                 self._conversations = await asyncio.to_thread(
                     Conversations, self.config, dispatcher, self.tools, self._stores
                 )
+                self._chats = Chats(
+                    self.config,
+                    self._conversations,
+                    self.tools,
+                    memory=self.memory,
+                    models=dispatcher.catalogue.models,
+                )
+                self.person_at_chats.running = self._chats.asked.values
                 await self.tools.ready(all_of_them=patient)
                 dispatcher.watch.start()
+                self._use.start()
                 self._is_ready = True
         except Exception as error:
             if self._closed:  # stopped while it was loading: the error reaches no caller
@@ -200,7 +216,7 @@ class App:
                 stores=self._stores,
                 archiving=self._archiving,
                 keys=self._keys,
-                spending=user_spending(),
+                spending=self._spending,
             )
             catalogue = Catalogue(self.config, registry, pool, providers, env=self._env, keys=self._keys)
             self._dispatcher = Dispatcher(self.config, catalogue, pool, self._compactions, self.window)
@@ -315,6 +331,13 @@ class App:
         return self._conversations
 
     @property
+    def chats(self) -> Chats:
+        """The conversations that clients read and continue. Raises: as `dispatcher`."""
+        assert self.dispatcher
+        assert self._chats is not None
+        return self._chats
+
+    @property
     def manages_models(self) -> bool:
         """Clients may pull models, give them other names, and delete those that were pulled."""
         return self.config.server.manage_models
@@ -379,6 +402,21 @@ class App:
             self._archiving.n_failed,
             self._reranking.n_failures if self._reranking else 0,
         )
+
+    def usage(self, n_days: int) -> tuple[DayOfUse, ...]:
+        """What models and providers were used for, of all programs of this user. Reads files: not on the event loop."""
+        self._use.save()
+        return tuple(days_of(self._use.kept, self._spending, n_days))
+
+    def _computed(self) -> dict[str, tuple[str, CacheStats]]:
+        """By cache, its model, and its figures since the start."""
+        if (dispatcher := self._dispatcher) is None:
+            return {}
+        known = dispatcher.catalogue.caches
+        return {
+            name: (dispatcher.catalogue.entry_of(name).name if name in known else name, each)
+            for name, each in self.totals().caches.items()
+        }
 
     # caches and memory
 
@@ -450,10 +488,13 @@ class App:
     # the end
 
     async def aclose(self) -> None:
-        """End the MCP servers, stop every engine, then free the weights, then close the memory."""
+        """Stop the turns of chats, end the MCP servers, stop every engine, free the weights, then close the memory."""
         self.window.close()
         try:
+            if self._chats is not None:
+                await self._chats.aclose()
             await self.tools.aclose()
+            await self._use.aclose()
             if self._dispatcher is not None:
                 await self._dispatcher.digests.aclose()
                 await self._dispatcher.watch.aclose()
@@ -471,6 +512,7 @@ class App:
                 self._reranking.close()
             if dispatcher is not None:
                 dispatcher.pool.close()
+                self._use.save()
                 self._dispatcher = None
             self._stores.close()
             self._compactions.close()

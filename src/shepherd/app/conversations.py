@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 from shepherd.agent.session import Session
 from shepherd.agent.with_tools import ToolBackend, takes_our_tools
 from shepherd.app.directory.rules import default_rule, default_target
-from shepherd.app.toolset import AGENT_CTX
+from shepherd.app.toolset import AGENT_CTX, CHARS_PER_TOKEN
 from shepherd.backends.router import Route
 from shepherd.core import (
     Audio,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from shepherd.app.toolset import Toolset
     from shepherd.backends.base import Backend
     from shepherd.backends.local.window import Window
-    from shepherd.config import Config
+    from shepherd.config import CacheConfig, Config
     from shepherd.memory.store import MemoryStore
     from shepherd.memory.users import UserStores
     from shepherd.tools.base import Person
@@ -63,6 +63,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 loading_log = logging.getLogger("shepherd.loading")
 """One line for each change of the model that answers our conversation; people see it at every level of the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What answers a conversation."""
+
+    cache: str
+    """A cache or a provider; empty for a model that cannot chat."""
+    adapted: str = ""
+    """The model with one of its adapters, such as `qwen:law`; empty without."""
 
 
 class Conversations:
@@ -151,6 +161,102 @@ class Conversations:
         if journal is not None:
             self._journals[session] = journal
         return session
+
+    def chat(
+        self, target: Target, *, user: str | None, owner: str = "", person: Person | None = None, tools: bool = True
+    ) -> Session:
+        """A new conversation with a model of its own, which is loaded at its turns only. `owner`: as that of a
+        request; the rest is as for `session`.
+
+        Raises: `ConfigError` for a model that cannot chat; that, or `MemoryFailure`, when the configured memory cannot
+        be opened.
+        """
+        backend, n_ctx, _ = self._of_chat(target)
+        config = self._config
+        return Session(
+            backend,
+            model=self._model_of(target),
+            n_ctx=n_ctx,
+            system=config.system,
+            max_tokens=config.max_tokens,
+            on_full=next((each.overflow for each in config.caches), None) or "evict",
+            toolbox=self._chat_box(target, user, person) if tools else None,
+            user=user,
+            owner=owner,
+            archive=config.memory.enable_archival and user is not None,
+            recall=config.memory.recall is not False,
+            max_rounds=config.tools.max_rounds,
+            max_repeats=config.tools.max_repeats,
+        )
+
+    def move_chat(self, session: Session, target: Target) -> None:
+        """Let another model answer a conversation of `chat` from now on."""
+        backend, n_ctx, _ = self._of_chat(target)
+        box = session.toolbox
+        if box is not None:
+            box = self._chat_box(target, session.user, getattr(getattr(box, "permission", None), "person", None))
+        session.move(backend, model=self._model_of(target), n_ctx=n_ctx, toolbox=box)
+
+    @asynccontextmanager
+    async def kept_loaded(self, target: Target) -> AsyncIterator[object]:
+        """The model of a target, loaded for the length of the block; None for a provider, and for a model that is
+        not loaded although something else answers in its place."""
+        if target.cache in self._dispatcher.providers:
+            yield None
+            return
+        async with AsyncExitStack() as stack:
+            try:
+                leased = self._dispatcher.lease(self._catalogue.entry_of(target.cache))
+                model: object = await stack.enter_async_context(leased)
+            except ShepherdError:
+                if not self._route_to(target.cache).fallback:
+                    raise
+                model = None
+            yield model
+
+    def is_loaded(self, target: Target) -> bool:
+        """Whether it can answer at once; a provider always can."""
+        is_provider = target.cache in self._dispatcher.providers
+        return is_provider or self._catalogue.entry_of(target.cache).key in self._dispatcher.pool.loaded()
+
+    def _of_chat(self, target: Target) -> tuple[Backend, Callable[[], int], Callable[[str], int]]:
+        """The back end of a target that may be unloaded, the tokens of its context, and how it counts those of a text.
+
+        Raises: `ConfigError`.
+        """
+        if not target.cache:
+            raise ConfigError("the model of this server cannot chat; choose another model")
+        active = self.describe(target.cache)
+        if active.is_provider:
+            backend, counting = self._behind(active)
+            return backend, lambda: self.describe(target.cache).n_ctx or counting.n_ctx, counting.count_tokens
+
+        def count(text: str) -> int:
+            opened = self._dispatcher.backends().get(target.cache)
+            return opened.count_tokens(text) if opened else len(text) // CHARS_PER_TOKEN
+
+        backend = _OwnFirst(self._dispatcher, self._route_to(target.cache))
+        return backend, lambda: self.describe(target.cache).n_ctx, count
+
+    def _chat_box(self, target: Target, user: str | None, person: Person | None) -> ConversationToolbox | None:
+        if not self._toolset.wants_tools:
+            return None
+        _, n_ctx, count = self._of_chat(target)
+        return self._toolset.box(
+            n_ctx=n_ctx() or AGENT_CTX,
+            count=count,
+            user=user,
+            store=self._stores.find_store(user),
+            person=person,
+            is_tiny=self.describe(target.cache).embedded,
+        )
+
+    def _model_of(self, target: Target) -> str:
+        return target.adapted or self.describe(target.cache).model
+
+    @property
+    def active_target(self) -> Target:
+        return Target(self._active.cache, self._adapted)
 
     def _behind(self, active: ActiveModel) -> tuple[Backend, CountingBackend]:
         """The back end of a loaded cache or of a provider, with its memory and without. Of a provider with replicas,
@@ -249,38 +355,47 @@ class Conversations:
         Where loading fails, the old model is loaded again. Raises: `InvalidRequest` for an unknown model; what loading
         raises.
         """
-        choices = self.choices()
-        before, adapted_before = self.active.cache, self._adapted
-        known, name = self._catalogue.caches, name.strip()
-        if name == "next" and choices:
-            at = next((at for at, each in enumerate(choices) if self._is_active(each.cache)), -1)
-            name = choices[(at + 1) % len(choices)].name
-        choice, name = self.find_choice(name), self._catalogue.names.meaning(name)
-        found, added = choice.cache if choice else None, None
-        adapted = self._catalogue.find_adapted(name) if choice else ""
-        if found is None:
-            found = await asyncio.to_thread(self._catalogue.add_provider, name)
-        if found is None:
+        before = self.active_target
+        known = self._catalogue.caches
+        target, added = await self._resolve(name, before)
+        if not self._is_active(target.cache) or target.adapted != before.adapted:
             try:
-                added = await asyncio.to_thread(self._catalogue.add, name, before)
-            except ConfigError as error:
-                more = (f"{each}/MODEL" for each in self.other_providers())
-                known_names = (*(each.name for each in choices), *self._catalogue.names.all(), *self.adapted, *more)
-                raise InvalidRequest(f"{error.message}{names_near(name, known_names)}", field="name") from error
-            found = added.name
-        if not self._is_active(found) or adapted != adapted_before:
-            try:
-                await self._move(session, found, adapted)
+                await self._move(session, target)
             except ShepherdError:
-                await self._move(session, before, adapted_before)
+                await self._move(session, before)
                 if added is not None and added.name not in known:
                     self._catalogue.remove(added)
                 raise
         return self.active
 
-    async def _move(self, session: Session, cache: str, adapted: str) -> None:
-        """Move our conversation to a cache or provider. The model that it leaves is unloaded first, if it is another
-        one. `adapted`: the name of its model with an adapter, or empty."""
+    async def target(self, name: str, beside: Target | None = None) -> Target:
+        """What `switch` takes by this name; `beside`: the target that it takes the place of, by default the active
+        one. Raises: `InvalidRequest` for an unknown model."""
+        return (await self._resolve(name, beside or self.active_target))[0]
+
+    async def _resolve(self, name: str, before: Target) -> tuple[Target, CacheConfig | None]:
+        """A target by its name, and the entry that the catalogue has now for a model that was found for it."""
+        choices, name = self.choices(), name.strip()
+        if name == "next" and choices:
+            at = next((at for at, each in enumerate(choices) if each.cache == before.cache), -1)
+            name = choices[(at + 1) % len(choices)].name
+        choice, name = self.find_choice(name), self._catalogue.names.meaning(name)
+        if choice is not None:
+            return Target(choice.cache, self._catalogue.find_adapted(name)), None
+        if (found := await asyncio.to_thread(self._catalogue.add_provider, name)) is not None:
+            return Target(found), None
+        try:
+            added = await asyncio.to_thread(self._catalogue.add, name, before.cache)
+        except ConfigError as error:
+            more = (f"{each}/MODEL" for each in self.other_providers())
+            known_names = (*(each.name for each in choices), *self._catalogue.names.all(), *self.adapted, *more)
+            raise InvalidRequest(f"{error.message}{names_near(name, known_names)}", field="name") from error
+        return Target(added.name), added
+
+    async def _move(self, session: Session, target: Target) -> None:
+        """Move our conversation to another target. The model that it leaves is unloaded first, if it is another
+        one."""
+        cache = target.cache
         pool, is_provider = self._dispatcher.pool, cache in self._dispatcher.providers
         key = None if is_provider else self._catalogue.entry_of(cache).key
         old = self._held.get(session)
@@ -296,7 +411,7 @@ class Conversations:
                 if session not in self._held:
                     pool.hold(key)
                     self._held[session] = key
-        self._active, self._adapted = self.describe(cache), adapted
+        self._active, self._adapted = self.describe(cache), target.adapted
         backend, counting = self._behind(self.active)
         store = await in_pool("memory", self._stores.find_store, session.user)
         box = session.toolbox

@@ -314,6 +314,11 @@ def user_spending() -> Spending:
     return Spending(Path(platformdirs.user_state_dir("shepherd")) / "spending")
 
 
+def user_usage() -> Spending:
+    """What the models of this machine have computed for this user, beside it."""
+    return Spending(Path(platformdirs.user_state_dir("shepherd")) / "usage")
+
+
 def meter_of(row: ProviderConfig, spending: Spending) -> Meter:
     """Counts the answers of a provider against its budget."""
     return Meter(spending, row.group or row.name, Budget(row.budget_tokens, row.budget_money, Prices(**row.prices)))

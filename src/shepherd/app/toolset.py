@@ -123,14 +123,15 @@ class Toolset:
     def folders(self) -> tuple[str, ...]:
         return self._config.tools.roots or (str(Path.cwd()),)
 
-    def saves(self) -> ConversationStore | None:
-        """Where conversations are saved; None = they are not."""
+    def saves(self, below: str = "") -> ConversationStore | None:
+        """Where conversations are saved, or in a folder `below` it; None = they are not."""
         if not self._config.chat.save:
             return None
         from shepherd.agent.storage import ConversationStore  # noqa: PLC0415
 
         folder = self._config.chat.folder
-        return ConversationStore(Path(folder) if folder else _data_folder() / "conversations", self._config.chat.keep)
+        at = Path(folder) if folder else _data_folder() / "conversations"
+        return ConversationStore(at / below, self._config.chat.keep)
 
     def journal(self) -> FileJournal:
         """What keeps the former contents of files that a conversation changes: beside the saved conversations, or only

@@ -10,8 +10,10 @@ asked and checked (`cloud/packaged.py`).
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol
 
@@ -83,4 +85,10 @@ def find(name: str) -> BackendMaker | None:
 
 
 def _points() -> Mapping[str, EntryPoint]:
+    return _points_on(tuple(sys.path))
+
+
+@lru_cache(maxsize=1)
+def _points_on(_path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
+    """Of all packages on the path, whose files are read once."""
     return {point.name.casefold(): point for point in entry_points(group=ENTRY_POINTS)}

@@ -170,6 +170,17 @@ _GENERAL = (
         ("Model", "Answers", "Server", "Tools", "Messages"),
     ),
     Subcommand(
+        "open",
+        "command.open_page.run",
+        """Show the page of the server in the browser: chat, and what the window holds.
+
+        If no server runs at the configured address, it is started here, as by 'shepherd serve'. Without a browser, the
+        address is shown.
+        """,
+        (_text("--url", metavar="URL", help="A running server; the default is the configured server, or a new one."),),
+        ("Model", "Answers", "Server", "Tools", "Messages"),
+    ),
+    Subcommand(
         "models",
         "command.models.show_configured",
         "Show the configured models and the memory that each needs.",
@@ -324,6 +335,7 @@ _GENERAL = (
         --apply it changes no file. A run that ends early is continued by the next one.
         """,
         (
+            _OPTIONAL_MODEL,
             _text("--budget", metavar="TIME", default="5m", help="How long it may take, such as 90s or 5m; 5m."),
             click.Option(
                 ["--goal"],
@@ -354,6 +366,7 @@ _GENERAL = (
         --against measures another server with OpenAI's protocol in turn with this one. It does not touch your memory.
         """,
         (
+            _OPTIONAL_MODEL,
             _text("--budget", metavar="TIME", default="1m", help="How long it may take, such as 30s or 5m; 1m."),
             _file("--json", "json_file", help="Write a report, for programs and for --compare."),
             _file("--svg", "svg_file", help="Draw the figures."),

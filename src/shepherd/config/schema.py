@@ -452,6 +452,8 @@ class ServerConfig:
     """Clients may pull models, give them other names, and delete those that were pulled."""
     pull_hosts: tuple[str, ...] = key(kinds.TEXTS, ())
     """Names or globs of hosts, also `host:port`, that clients may pull from at any address; else at public ones."""
+    page: bool = key(kinds.FLAG, True)
+    """Browsers get a page at `/`: chat, and what the window holds."""
     max_body_bytes: int = key(kinds.SIZE, 67_108_864)
     concurrent: int = key(whole(1, 100_000), 256)
     """Requests at the same time, of all clients; further ones are refused."""

@@ -101,6 +101,7 @@ HARMLESS = (
         "server.debug_bytes",
         "server.client_tools",
         "server.disabled",
+        "server.page",
     ),
 )
 """Globs over the other keys. A key in neither table needs trust."""

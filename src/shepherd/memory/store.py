@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from functools import partial, update_wrapper
 from pathlib import Path
 from queue import LifoQueue
-from typing import Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
 import apsw
 
@@ -33,10 +33,13 @@ from shepherd.memory.failure import failure
 from shepherd.memory.location import default_path
 from shepherd.memory.records import Embedder, Entry, Fact, Hit, RankedMessage, State, Stats, StoredMessage
 from shepherd.memory.schema import open_file
-from shepherd.memory.search import ranking, search, vectors
+from shepherd.memory.search import ranking, search
 from shepherd.memory.search.query import NO_FILTERS, Filters
 from shepherd.memory.search.reranking import Reranking
 from shepherd.memory.writer import Writer
+
+if TYPE_CHECKING:
+    from shepherd.memory.search.vectors import Nearest, VectorIndex
 
 logger = logging.getLogger(__name__)
 P = ParamSpec("P")
@@ -102,7 +105,11 @@ class MemoryStore:
         self.max_size_bytes = _check_size("max_size_bytes", max_size_bytes)
         self.embedder, self._reranking = embedder, reranking
         self._on_archived = on_archived
-        self._vectors = vectors.VectorIndex(embedder) if embedder else None
+        self._vectors: VectorIndex | None = None
+        if embedder is not None:
+            from shepherd.memory.search.vectors import VectorIndex  # noqa: PLC0415 - loads NumPy
+
+            self._vectors = VectorIndex(embedder)
         self._recent = LruCache[NamedHistory](histories.RECENT)
         connection = open_file(self.path, user=user)
         self._upkeep = Upkeep(self.path, max_size_bytes)
@@ -179,6 +186,7 @@ class MemoryStore:
     conversations = _reads(queries.conversations)
     conversation = _reads(queries.conversation)
     conversation_with = _reads(queries.conversation_with)
+    sessions = _reads(queries.sessions)
     newest_message = _reads(queries.newest_message)
     newest_turn = _reads(queries.newest_turn)
     newest_conversation = _reads(queries.newest_conversation)
@@ -217,7 +225,7 @@ class MemoryStore:
             lambda connection: job(connection, vectors=self._nearest(connection), reranking=self._reranking)
         )
 
-    def _nearest(self, connection: apsw.Connection) -> vectors.Nearest | None:
+    def _nearest(self, connection: apsw.Connection) -> Nearest | None:
         return (
             self._vectors.searcher(connection) if self._vectors is not None else None
         )  # it is empty until it is asked
@@ -228,6 +236,8 @@ class MemoryStore:
         """Compute the missing vectors (see `vectors.backfill`)."""
         if self.embedder is None:
             raise InvalidRequest("embedder: the memory was opened without one", field="embedder")
+        from shepherd.memory.search import vectors  # noqa: PLC0415 - loads NumPy
+
         return vectors.backfill(self.read, self.write, self.embedder, on_progress=on_progress, stop=stop)
 
     # ---- notes and facts

@@ -13,6 +13,7 @@ import secrets
 import sys
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
+from importlib.metadata import version
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -80,6 +81,7 @@ def create_app(
     responses: ResponseStore | None = None,
     tools: Open | None = None,
     verbose: bool = False,
+    page: bool = True,
 ) -> Starlette:
     """The application.
 
@@ -89,7 +91,8 @@ def create_app(
     request. `responses`: where answers are stored that later requests refer to, closed by the caller; None = in memory,
     as long as the application exists. `tools`: what other agents get over MCP; None = there is no `/mcp`.
     `disabled`: paths that answer 501; with one path of an endpoint all of its
-    paths. `verbose`: whole answers of chat say how the prompt was read (`__verbose`).
+    paths. `verbose`: whole answers of chat say how the prompt was read (`__verbose`). `page`: browsers get the page
+    at `/`.
     """
     rows = [row if set(disabled).isdisjoint(row.paths) else _disabled(row) for row in ENDPOINTS]
     admission = admission or Admission()
@@ -101,7 +104,7 @@ def create_app(
     )
     state = ServerState(
         service, limits, ActiveRequests(), metrics, responses or ResponseStore(),
-        [row for row in rows if row.documented], observe, is_open=api_keys is None, verbose=verbose,
+        [row for row in rows if row.documented], observe, is_open=api_keys is None, verbose=verbose, page=page,
     )  # fmt: skip
     app = Starlette(routes=[_path_of(row, state, path) for row in rows for path in row.paths])
     app.router.redirect_slashes = False
@@ -115,8 +118,9 @@ def create_app(
     app.add_middleware(PlainPathMiddleware)
     app.add_middleware(AdmissionMiddleware, admission=admission, refused=metrics.refuse)
     app.add_middleware(
-        AuthMiddleware, api_keys=api_keys, host=host, origins=origins, allow_hosts=allow_hosts, refused=metrics.refuse
-    )
+        AuthMiddleware, api_keys=api_keys, host=host, origins=origins, allow_hosts=allow_hosts,
+        refused=metrics.refuse, page=page,
+    )  # fmt: skip
     app.add_middleware(
         CORSMiddleware,
         allow_origins=origins,
@@ -220,14 +224,16 @@ class RequestIdMiddleware:
         given = dict(scope["headers"]).get(b"x-request-id", b"")
         id = given if _REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}".encode()
         scope[REQUEST_ID] = id.decode()
-        # The second is Anthropic's name for it.
-        await self._app(scope, receive, with_headers(send, [(b"x-request-id", id), (b"request-id", id)]))
+        # The second is Anthropic's name for it; by the third an open page sees that the server is another one now.
+        names = [(b"x-request-id", id), (b"request-id", id), (b"x-shepherd-version", _VERSION)]
+        await self._app(scope, receive, with_headers(send, names))
 
 
 _REQUEST_ID = re.compile(rb"[\w.:-]{1,128}")
+_VERSION = version("shepherd").encode()
 
 _EXPOSED = (
     "retry-after", "request-id", "x-request-id", "x-shepherd-archived", "x-shepherd-backend", "x-shepherd-cleared",
     "x-shepherd-evicted", "x-shepherd-instead-of", "x-shepherd-left-out", "x-shepherd-model", "x-shepherd-recalled",
-    "x-shepherd-system-changes", "mcp-session-id",
+    "x-shepherd-system-changes", "x-shepherd-version", "mcp-session-id",
 )  # fmt: skip

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from shepherd.server.endpoints import pull
+from shepherd.server.endpoints.chats import CHAT_ENDPOINTS
 from shepherd.server.endpoints.client_telemetry import TELEMETRY_ENDPOINT
 from shepherd.server.endpoints.docs_page import DOCS_ENDPOINTS
 from shepherd.server.endpoints.embeddings import answer_embed, answer_embeddings, answer_openai
@@ -31,6 +32,7 @@ from shepherd.server.endpoints.tokens import (
     count_responses,
     counting,
 )
+from shepherd.server.endpoints.web_page import WEB_ENDPOINTS
 from shepherd.server.endpoints.window import WINDOW_ENDPOINTS
 from shepherd.server.http.caller import Deed
 from shepherd.wire import rerank
@@ -175,5 +177,6 @@ QUERY_ENDPOINTS: tuple[Endpoint, ...] = (
 ENDPOINTS: tuple[Endpoint | PlainEndpoint, ...] = (
     *GENERATE_ENDPOINTS, *QUERY_ENDPOINTS, *(row.endpoint for row in MEMORY_ENDPOINTS),
     *STATUS_ENDPOINTS, *LLAMA_ENDPOINTS, *MODEL_ENDPOINTS, *OLLAMA_ENDPOINTS, *RESPONSE_ENDPOINTS,
-    *REPLICA_ENDPOINTS, *WINDOW_ENDPOINTS, TELEMETRY_ENDPOINT, *DOCS_ENDPOINTS,
+    *REPLICA_ENDPOINTS, *CHAT_ENDPOINTS, *WINDOW_ENDPOINTS, TELEMETRY_ENDPOINT, *DOCS_ENDPOINTS,
+    *WEB_ENDPOINTS,
 )  # fmt: skip

@@ -3,6 +3,7 @@
     Service ─┬ conversations   answers of models, and their prompts
              ├ dispatcher      tokens, vectors, scores, and what is loaded
              ├ catalogue       the models that a request can name
+             ├ chats           the conversations that it keeps
              └ its own state: health, caches, memory
 
 Parts raise `EngineDown` before the models are loaded. The server calls all of it on the event loop; functions that are
@@ -16,12 +17,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from shepherd.app.live_window import LiveWindow
 from shepherd.app.totals import Totals
+from shepherd.app.usage import DayOfUse
 from shepherd.core import Event, Request, TextOrTokens
 from shepherd.core.pairs import Pairs, Scores
 from shepherd.core.status import Embeddings, Health, ModelCard, ReplicaStatus
 from shepherd.engine.stats import CacheStats
 
 if TYPE_CHECKING:  # a server without a memory does not load it
+    from shepherd.app.chats import Chats
     from shepherd.backends.local.adapters import ModelAdapters
     from shepherd.memory import MemoryStore
     from shepherd.memory.archive.forget import Removed
@@ -85,6 +88,8 @@ class Catalogue(Protocol):
 
     async def look_again(self) -> None: ...
 
+    async def here(self) -> dict[str, Any]: ...
+
     async def unload(self, model: str) -> bool: ...
 
     async def pull(self, name: str, show: Callable[[PullEvent], None]) -> None: ...
@@ -105,6 +110,9 @@ class Service(Protocol):
     def catalogue(self) -> Catalogue: ...
 
     @property
+    def chats(self) -> Chats: ...
+
+    @property
     def manages_models(self) -> bool:
         """Clients may pull, copy and delete models. Also before the models are loaded."""
 
@@ -115,6 +123,9 @@ class Service(Protocol):
         """By name, the figures of every cache that is open."""
 
     def totals(self) -> Totals: ...
+
+    def usage(self, n_days: int) -> Sequence[DayOfUse]:
+        """What models and providers were used for on the last days. Runs in a thread."""
 
     @property
     def window(self) -> LiveWindow:

@@ -33,13 +33,14 @@ def test_one_prompt_gives_one_answer_and_nothing_else(home: Home) -> None:
     assert home.run("chat", text="Hello\n").stdout == done.stdout
 
 
-def test_one_answer_for_a_pipe_imports_nothing_for_terminals(home: Home) -> None:
+def test_one_answer_for_a_pipe_imports_nothing_for_terminals_and_without_a_memory_no_numpy(home: Home) -> None:
     program = (
         "import sys; from shepherd.cli.main import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"
     )
     command = [sys.executable, "-c", program, "-p", "Hello", "--threads", "1"]
     done = subprocess.run(command, capture_output=True, text=True, env=home.env, stdin=subprocess.DEVNULL, check=True)
-    assert sorted({"rich", "prompt_toolkit", "markdown_it", "fastapi", "uvicorn"} & set(done.stderr.split())) == []
+    heavy = {"rich", "prompt_toolkit", "markdown_it", "fastapi", "uvicorn", "numpy"}
+    assert sorted(heavy & set(done.stderr.split())) == []
 
 
 def test_an_encoding_that_cannot_show_the_answer_does_not_end_it(home: Home) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.in_time import PATIENCE_S, until
+from tests.in_time import PATIENCE_S, becomes_true, until
 from tests.process.engine.test_contract import expected, job, steps, tokens
 from tests.process.engine.test_worker import nothing_is_left
 from tests.unit.engine.kinds import GatedRuntime, Setup, child
@@ -50,10 +50,26 @@ def deadly(setup: Setup) -> InProcessEngine:
     return InProcessEngine(Deadly(setup))
 
 
+class Crowded(GatedRuntime):
+    """While its gate exists, no prompt is computed alone: the engine reads its mail, and tries again."""
+
+    def decode(self, batch: Sequence[Chunk]) -> Decoded:
+        assert self._gate is not None
+        if len(batch) == 1 and self._gate.exists():
+            self._stopped.wait(0.002)
+            return "aborted"
+        return super().decode(batch)
+
+
+def crowded(setup: Setup) -> InProcessEngine:
+    return InProcessEngine(Crowded(setup))
+
+
 def short_lived(file: str, n: int) -> InProcessEngine:
-    """Works once, and then `n` times it dies while it is made."""
-    count = Path(file)
+    """Works once, and then `n` times it dies while it is made; a later one is not made while `file`.held exists."""
+    count, held = Path(file), Path(f"{file}.held")
     count.write_text(str(made := int(count.read_text() or "0") + 1 if count.exists() else 1))
+    assert becomes_true(lambda: not held.exists())
     if 1 < made <= 1 + n:
         os.kill(os.getpid(), signal.SIGKILL)
     return InProcessEngine(GatedRuntime(Setup()))
@@ -116,7 +132,7 @@ async def test_a_prompt_that_has_ended_the_child_twice_is_refused_and_others_are
 
 async def test_a_prompt_that_was_only_computed_beside_others_is_blamed_less(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    engine = child(Setup(gate=str(gate)), timeouts=QUICK)
+    engine = child(Setup(gate=str(gate)), factory=f"{HERE}:crowded", timeouts=QUICK)
     for n in range(4):
         gate.touch()
         tickets = [engine.submit(job("innocent")), engine.submit(job("a" * (n + 3)))]
@@ -149,19 +165,28 @@ async def test_a_model_that_dies_at_each_start_is_marked_down_and_says_why(tmp_p
 
 async def test_what_comes_while_the_next_child_starts_waits_for_it(tmp_path: Path) -> None:
     engine = child(str(tmp_path / "n"), 0, factory=f"{HERE}:short_lived", timeouts=QUICK)
+    (held := tmp_path / "n.held").touch()
     os.kill(engine.process.pid, signal.SIGKILL)
     await until(lambda: engine.down is not None)
+    tickets = [engine.submit(job(text, 5)) for text in ("abc", "abcd")]
+    asked = asyncio.create_task(engine.held(job().tokens, (), job().owner, holes=False))
+    await asyncio.sleep(0)
+    held.unlink()
     async with asyncio.timeout(PATIENCE_S):
-        await asyncio.gather(ask(engine), ask(engine, "abcd"), engine.held(job().tokens, (), job().owner, holes=False))
+        assert [tokens(await steps(ticket)) for ticket in tickets] == [expected("abc", 5), expected("abcd", 5)]
+        await asked
     engine.close()
 
 
 async def test_a_start_that_fails_ends_what_waits_for_it_and_the_next_one_works(tmp_path: Path) -> None:
     engine = child(str(tmp_path / "n"), 1, factory=f"{HERE}:short_lived", timeouts=QUICK)
+    (held := tmp_path / "n.held").touch()
     os.kill(engine.process.pid, signal.SIGKILL)
     await until(lambda: engine.down is not None)
+    ticket = engine.submit(job("abc", 5))
+    held.unlink()
     with pytest.raises(EngineDown, match="was killed by SIGKILL"):
-        await steps(engine.submit(job("abc", 5)))
+        await steps(ticket)
     await until(lambda: engine.down is None)
     await ask(engine)
     engine.close()

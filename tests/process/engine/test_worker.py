@@ -24,7 +24,7 @@ from tests.fake_engine import FakeRuntime
 from tests.in_time import PATIENCE_S, becomes_true, until
 from tests.places import ROOT
 from tests.process.engine.test_contract import expected, job, steps, tokens
-from tests.unit.engine.kinds import GatedRuntime, Setup, child, environment, in_process
+from tests.unit.engine.kinds import CHILDREN, COMMAND, GatedRuntime, Setup, child, environment, in_process
 
 import shepherd.core.errors
 from shepherd.core import ConfigError, ContextFull, EngineDown, EngineError, RateLimited, ShepherdError
@@ -34,7 +34,7 @@ from shepherd.engine.scheduler import EngineOptions
 from shepherd.engine.window import Fact, Fresh, Picture, Seq
 from shepherd.engine.worker.child_engine import ChildEngine
 from shepherd.engine.worker.messages import ADDRESS, KEY
-from shepherd.engine.worker.model_process import Timeouts
+from shepherd.engine.worker.model_process import ModelProcess, Program, Timeouts
 from shepherd.process.child import Cancelled
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sessions and sockets in folders are of POSIX")
@@ -45,14 +45,16 @@ QUICK = Timeouts(connect_s=60.0, frozen_s=2.0, term_s=1.0)
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No process and no file of a socket."""
-    folder = tmp_path / "t"
+    """No process, no thread and no file of a socket; what a test that fails leaves fails no other one."""
+    folder, before = tmp_path / "t", set(threading.enumerate())
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     yield
+    while CHILDREN:
+        CHILDREN.pop().close()
     assert becomes_true(lambda: not marked(folder)), marked(folder)
     assert list(folder.iterdir()) == []
-    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("worker-")]
+    assert not [each.name for each in {*threading.enumerate()} - before if each.name.startswith("worker-")]
 
 
 def marked(folder: Path) -> list[str]:
@@ -248,6 +250,16 @@ async def test_a_start_that_takes_too_long_or_is_not_wanted_any_more_is_ended() 
             "hang", factory="tests.process.engine.test_worker:failing",
             is_wanted=lambda: time.monotonic() < begun + 1.0,
         )  # fmt: skip
+
+
+def test_it_gives_signs_of_life_while_it_imports_a_large_library(tmp_path: Path) -> None:
+    names = "[each.name for each in threading.enumerate()]"
+    (tmp_path / "large.py").write_text(
+        f"import os, threading\nprint('worker-beat' in {names}, flush=True)\nos._exit(3)"
+    )
+    paths = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
+    with pytest.raises(EngineError, match=r"ended with exit status 3; its last words: True$"):
+        ModelProcess(Program(COMMAND, "large:make", environment=environment() | {"PYTHONPATH": paths}), title="large")
 
 
 def started(program: str, connect_s: float = 60.0) -> ChildEngine:

@@ -124,6 +124,8 @@ def test_tools_are_listed_without_a_model() -> None:
         (["--gpu-layers", "some"], "write a number or 'all'"),
         (["serve", "--port", "99999"], "99999"),
         (["chat", "a.gguf", "--model", "b.gguf"], "Two models are named"),
+        (["bench", "a.gguf", "--model", "b.gguf"], "Two models are named"),
+        (["optimize", "a.gguf", "--model", "b.gguf"], "Two models are named"),
         (["-p", "hello", "serve"], "belong to the chat"),
         (["completion", "tcsh"], "bash"),
         (["chat", "a.gguf", "b.gguf"], "unexpected extra argument"),

@@ -123,6 +123,10 @@ def serve_one(factory: str, *arguments: object) -> RemoteModel:
     return RemoteModel((pkgutil.resolve_name(factory)(*others),))
 
 
+CHILDREN: list[ChildEngine] = []
+"""Those that `child` has made: a test that fails, or takes too long, does not come to close its own."""
+
+
 def child(
     *arguments: object,
     factory: str = "tests.unit.engine.kinds:in_process",
@@ -130,13 +134,14 @@ def child(
     command: Sequence[str] = COMMAND,
     **program: Any,
 ) -> ChildEngine:
-    """An engine in a child. program: further fields of a `Program`, and keywords of a `ModelProcess`."""
+    """An engine in a child, noted in `CHILDREN`. program: further fields of a `Program` and of a `ModelProcess`."""
     started = {name: program.pop(name) for name in ("is_wanted", "report") if name in program}
     made = Program(
         command, "tests.unit.engine.kinds:serve_one", (factory, *arguments),
         **{"environment": environment(), "timeouts": timeouts or Timeouts(connect_s=60), **program},
     )  # fmt: skip
-    return ChildEngine(ModelProcess(made, title="cache 'main'", **started))
+    CHILDREN.append(engine := ChildEngine(ModelProcess(made, title="cache 'main'", **started)))
+    return engine
 
 
 def tensorrt(setup: Setup) -> TensorRTEngine:

@@ -79,7 +79,7 @@ async def test_a_pull_without_a_stream_answers_once(listening: Listening, hub: H
 
 
 REFUSED = {
-    "hf.co/acme/none": (401, "has no repository acme/none"),
+    "hf.co/acme/none": (403, "has no repository acme/none"),
     "hf:acme/lamb-GGUF:Q4_0": (404, "has no 'Q4_0'; it has F16"),
     "ollama:{host}/library/none": (404, "has no model"),
     "https://h/page.html": (400, "not the address of a file whose name ends in .gguf"),

@@ -16,10 +16,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from shepherd.app.directory.entries import ModelEntry, ModelRegistry
+from shepherd.app.directory import here
+from shepherd.app.directory.entries import ModelEntry, ModelRegistry, capacity_of
 from shepherd.app.directory.names import Names, short_names
 from shepherd.app.directory.rules import route_of
 from shepherd.app.media import Sense
@@ -28,7 +30,16 @@ from shepherd.backends.cloud.provider import find_model
 from shepherd.backends.local.adapters import ModelAdapters
 from shepherd.backends.router import Route, Router, base_of
 from shepherd.config import CacheConfig, Config, KeyStore, ProviderConfig
-from shepherd.core import ConfigError, EngineError, InvalidRequest, Request, ShepherdError, Unavailable, UnknownModel
+from shepherd.core import (
+    ConfigError,
+    EngineError,
+    InvalidRequest,
+    NotAllowed,
+    Request,
+    ShepherdError,
+    Unavailable,
+    UnknownModel,
+)
 from shepherd.core.status import ModelCard
 from shepherd.models.pulled import PulledModel, pulled_models
 from shepherd.models.pulled import remove as remove_pulled
@@ -42,6 +53,8 @@ logger = logging.getLogger(__name__)
 
 MOST_NAMED = 5
 """Models that see, or hear, in an error."""
+MOST_HERE = 1000
+"""Models of this machine in one list."""
 _NO_RERANKER = "add one, such as [models.rerank] with the path of a GGUF with rank pooling"
 
 
@@ -97,6 +110,9 @@ class Catalogue:
         self._pulled: dict[str, _Served] = {}
         """By name, the pulled models that a request can name."""
         self._unusable: dict[str, PulledModel] = {}
+        self._facts = here.KnownFacts()
+        self._looking = asyncio.Lock()
+        """At the whole machine: one at a time."""
         self._changing = threading.Lock()
         """Of the models: threads add and remove them."""
 
@@ -354,6 +370,35 @@ class Catalogue:
         )
         return (*own.values(), *aliases, *named, *self.providers.cards())
 
+    async def here(self) -> dict[str, Any]:
+        """What is on this machine, served or not, what fits, and what would; reads the headers of new files."""
+        await self.look_again()
+        async with self._looking:
+            return await asyncio.to_thread(self._here)
+
+    def _here(self) -> dict[str, Any]:
+        capacity, states = capacity_of(self._config), self._pool.states()
+        entries = [each for each in self.registry.entries.values() if each.header is not None]
+        by_path = {str(each.header.path.resolve()): each for each in entries if each.header is not None}
+        deletable = {name for name, each in self._pulled.items() if each.own is not None}
+        found = here.scan_models(self._config, self._env, loaded=(), budget_bytes=capacity, facts=self._facts)
+        rows = list(islice(found, MOST_HERE + 1))
+        for row in rows:
+            entry = by_path.get(str(Path(row["path"]).resolve())) if row["path"] else None
+            if entry is not None:
+                needed = entry.card.memory_bytes
+                row |= {"served": entry.name, "loaded": states[entry.key].is_loaded, "fits": needed <= capacity}
+                row |= {"memory_bytes": needed, "memory_context": entry.card.n_ctx}
+            row |= {"deletable": row["name"] in deletable}
+        return {
+            "memory_bytes": capacity,
+            "taken_bytes": sum(each.card.memory_bytes for each in entries if states[each.key].is_loaded),
+            "unchosen": here.is_unchosen(self._config) and not deletable,
+            "models": rows[:MOST_HERE],
+            "more": len(rows) > MOST_HERE,
+            "suggestions": here.suggested(capacity),
+        }
+
     def _card_of(self, alias: str, own: Mapping[str, ModelCard]) -> ModelCard | None:
         """The card of what an alias stands for; None where it is not here any more."""
         meaning = self.names.meaning(alias)
@@ -474,7 +519,10 @@ class Catalogue:
         from shepherd.models.pull.source import parse_ollama  # noqa: PLC0415
 
         source = parse_ollama(name)
-        await pull_model(self._config, source, env=self._env, keys=self._keys, show=show, is_of_client=True)
+        try:
+            await pull_model(self._config, source, env=self._env, keys=self._keys, show=show, is_of_client=True)
+        except NotAllowed as error:  # of the source: 401 would speak of the client's key for this server
+            raise NotAllowed(error.message, status=403) from error
         await self.look_again()
 
     async def copy(self, source: str, name: str) -> None:

@@ -14,24 +14,20 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from shepherd.agent import attachment
+from shepherd.agent.attachment import Attached, media_of
 from shepherd.cli.text import format_count, format_size
 from shepherd.core import Audio, Image, InvalidRequest, Text
-from shepherd.core.encoding import readable, text_encoding
-from shepherd.media import sound
-from shepherd.media.image import HEAD_BYTES, NotAnImage, find_type, read_header
+from shepherd.core.encoding import readable
+from shepherd.media.image import HEAD_BYTES, NotAnImage, read_header
 
 if TYPE_CHECKING:
     from shepherd.app.app import App
-
-MOST_BYTES = 2**20
-"""The most bytes of a text file, for any context."""
-BYTES_PER_TOKEN = 6
-"""Ordinary text has fewer: a file with more bytes than this allows does not fit into the context."""
 
 _MENTION = re.compile(r'(?<![^\s([{])@(?:"(?P<quoted>[^"\n]+)"|(?P<plain>\S+))')
 _ESCAPED = re.compile(r"(?<![^\s([{])\\(?=@)")
@@ -45,13 +41,6 @@ _PASTED = re.compile(
 """A path as terminals paste a file that was dragged into them: quoted, with backslashes, or as a file: URL."""
 _SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".wav", ".mp3", ".flac"})
 """Of the files that are looked into because a message names their path."""
-Attached = Text | Image | Audio
-SENSES: Mapping[type[Image | Audio], tuple[str, str, str]] = {
-    Image: ("an image", "vision", "reads only text"),
-    Audio: ("a recording", "audio", "cannot hear"),
-}
-"""How a part is called, the capability of the models that take it, and how an error describes the others."""
-_BINARY = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b\b"))
 
 
 def parts(
@@ -79,22 +68,12 @@ def parts(
 
 def senses(app: App) -> frozenset[type[Image | Audio]]:
     """What the model that answers takes besides text."""
-    stem = app.conversations.active.model
-    able = {word for card in app.catalogue.models() if card.id == stem for word in card.capabilities}
-    return frozenset(kind for kind, (_, word, _) in SENSES.items() if word in able)
+    return attachment.senses(app.catalogue.models(), app.conversations.active.model)
 
 
 def check_senses(sent: Iterable[object], app: App, where: str = "", *, field: str = "message") -> None:
     """Raises: `InvalidRequest` for the first part that the model that answers does not take; `where` names all."""
-    able = senses(app)
-    for part in sent:
-        if isinstance(part, Image | Audio) and type(part) not in able:
-            name, _, way = SENSES[type(part)]
-            raise InvalidRequest(
-                f"{where or part.path or 'the message'} is {name}, and {app.conversations.active.model} {way}; "
-                f"leave it out, or change to a model for {name.split()[-1]}s with /model NAME",
-                field=field,
-            )
+    attachment.check_senses(sent, senses(app), app.conversations.active.model, where=where, field=field)
 
 
 def mentions(text: str, folder: Path) -> Iterator[tuple[str, Path]]:
@@ -131,12 +110,6 @@ def pasted(text: str) -> Iterator[tuple[str, Path]]:
                 break
 
 
-def fenced(text: str, language: str = "") -> str:
-    """`text` between fences longer than any in it."""
-    fence = "`" * (max((len(run) for run in re.findall(r"`{3,}", text)), default=2) + 1)
-    return f"{fence}{language}\n{text.rstrip(chr(10))}\n{fence}"
-
-
 def here() -> Path:
     """The working folder; one without files where it has been deleted since the program started."""
     try:
@@ -160,43 +133,20 @@ def _kind_of(path: Path) -> type[Image | Audio] | None:
     return type(part) if (part := media_of(raw, "")) is not None else None
 
 
-def media_of(raw: bytes, path: str) -> Image | Audio | None:
-    """The image or the recording in a file, by its first bytes; None for any other. `path` names it in errors."""
-    if (kind := find_type(raw)) is not None:
-        return Image(kind, raw, path=path)
-    kind = sound.find_type(raw)
-    return None if kind is None else Audio(kind, raw, path=path)
-
-
 def _read(name: str, path: Path, app: App, n_ctx: int) -> tuple[Attached, str]:
     """What is sent of a file, and how much it is."""
-    limits: Mapping[type[Attached], tuple[int, str]] = {
-        Text: (min(MOST_BYTES, BYTES_PER_TOKEN * n_ctx), ""),
-        Image: (app.config.images.max_bytes, "images.max_bytes"),
-        Audio: (app.config.audio.max_bytes, "audio.max_bytes"),
-    }
+    limits = attachment.Limits.of(n_ctx, image=app.config.images.max_bytes, audio=app.config.audio.max_bytes)
     try:
-        raw, size = _bytes(name, path, most=max(most for most, _ in limits.values()))
+        raw, size = _bytes(name, path, most=limits.most)
     except OSError as error:
         raise InvalidRequest(f"@{name} cannot be read: {error.strerror or error}", field="message") from error
-    media = media_of(raw, f"@{name}")
-    if media is not None:
-        check_senses([media], app)
-    elif text_encoding(raw) is None and raw[:8192].translate(None, _BINARY) != raw[:8192]:
-        raise InvalidRequest(
-            f"@{name} is not a text file; convert it to text, or write \\@{name} to send only the name",
-            field="message",
-        )
-    limit, key = limits[Text if media is None else type(media)]
-    if size > limit:
-        way = "attach a part of it, or let the model read it with read_file"
-        way = way if media is None else f"send a smaller file, or raise {key}"
-        raise InvalidRequest(f"@{name} has {size:,} bytes, and the limit is {limit:,} here; {way}", field="message")
-    if media is not None:
-        return media, f"{media.media_type}, {_sides(raw) if isinstance(media, Image) else ''}{format_size(size)}"
-    suffix, text = Path(name).suffix.removeprefix("."), readable(raw)
+    otherwise = f", or write \\@{name} to send only the name"
+    part = attachment.part_of(name, raw, size, limits, called=f"@{name}", field="message", otherwise=otherwise)
+    if not isinstance(part, Text):
+        check_senses([part], app)
+        return part, f"{part.media_type}, {_sides(raw) if isinstance(part, Image) else ''}{format_size(size)}"
+    text = readable(raw)
     n_lines = text.count("\n") + (text[-1:] not in {"", "\n"})
-    part = Text(f"File {name}:\n{fenced(text, suffix if suffix.isalnum() else '')}\n\n", aside=True)
     return part, f"{format_count(n_lines, 'line')}, {format_size(size)}"
 
 

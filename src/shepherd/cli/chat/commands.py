@@ -11,16 +11,15 @@ import difflib
 import re
 from collections.abc import Iterable
 
+from shepherd.agent import modes, transcript
 from shepherd.cli import render
 from shepherd.cli.chat import (
     completion,
     memory_commands,
-    modes,
     rewind,
     saved_commands,
     stats,
     tool_commands,
-    transcript,
 )
 from shepherd.cli.chat.state import Chat, Command
 from shepherd.cli.loading import progress_shown

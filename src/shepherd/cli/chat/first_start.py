@@ -11,7 +11,6 @@ offered, if that can be; else the chat begins with the tiny model. Not here: the
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,11 +35,10 @@ _OFF = ("", "0", "false", "no")
 
 def is_due(config: Config, env: Mapping[str, str], *, is_terminal: bool) -> bool:
     """Whether no model was chosen yet, and a person can choose one now. `is_terminal`: on both sides."""
-    is_unchosen = [model.path for model in config.models] == ["embedded"] and not config.providers
-    named = (key for source in config.sources for key in source.keys)
-    is_unchosen = is_unchosen and not any(re.match(r"-*(model|caches\.)", key, re.IGNORECASE) for key in named)
+    from shepherd.app.directory.here import is_unchosen
+
     in_ci = env.get("CI", "").strip().lower() not in _OFF
-    return is_terminal and is_unchosen and not in_ci and not _answered().exists()
+    return is_terminal and is_unchosen(config) and not in_ci and not _answered().exists()
 
 
 def largest(memory_bytes: int, disk_bytes: int, known: Sequence[Suggestion] = SUGGESTIONS) -> Suggestion | None:
@@ -93,7 +91,8 @@ def ask(options: Mapping[str, Any], config: Config) -> Config:
             continue
         _remember(offered.spec)
         return _chosen(options, offered.spec)
-    render.show_note("going on with the tiny model; the next start offers a larger one again")
+    if any(offers):
+        render.show_note("going on with the tiny model; the next start offers a larger one again")
     return config
 
 

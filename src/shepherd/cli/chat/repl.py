@@ -17,8 +17,9 @@ from collections.abc import Coroutine, Iterable
 from contextlib import nullcontext
 from typing import Any
 
+from shepherd.agent import modes
 from shepherd.cli import logs
-from shepherd.cli.chat import commands, completion, modes, shell_command, status_line
+from shepherd.cli.chat import commands, completion, shell_command, status_line
 from shepherd.cli.chat.state import Chat
 from shepherd.cli.signals import handling
 from shepherd.cli.terminal import mode

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from shepherd.agent import attachment
 from shepherd.cli import configure, logs, render, signals
 from shepherd.cli.chat import attach, saved_commands
 from shepherd.cli.command import pull
@@ -108,7 +109,7 @@ def _prompt(prompt: str | None, *, piped: bool) -> tuple[str, Text | Image | Aud
     raw = sys.stdin.buffer.read(MOST_DOCUMENT_BYTES + 1) if piped else b""
     if len(raw) > MOST_DOCUMENT_BYTES:
         raise click.UsageError(f"The pipe has more than {MOST_DOCUMENT_BYTES:,} bytes; give a shorter text.")
-    media = attach.media_of(raw, "the file in the pipe")
+    media = attachment.media_of(raw, "the file in the pipe")
     if media is not None and typed.strip():
         return typed, media
     text = piped_text(raw).rstrip("\n")
@@ -145,7 +146,7 @@ async def _answer_once(
             session.restore(found[1])
         notices: tuple[Text, ...] = ()
         if mode is not None:
-            from shepherd.cli.chat import modes
+            from shepherd.agent import modes
 
             modes.apply(mode, session)
             notices = modes.notices(mode, session.messages)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shepherd.cli.chat import transcript
+from shepherd.agent import transcript
 from shepherd.cli.chat.status_line import shortened
 from shepherd.cli.text import cut, format_age
 from shepherd.core import InvalidRequest

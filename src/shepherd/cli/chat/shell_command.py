@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from shepherd.cli.chat import attach
+from shepherd.agent import attachment
 from shepherd.core import InvalidRequest, Text
 from shepherd.tools.builtin import shell
 from shepherd.tools.toolbox import ConversationToolbox
@@ -72,7 +72,7 @@ async def run(chat: Chat, line: str) -> None:
 
 
 def _attach(chat: Chat, command: str, shown: Shown, most: int, how: str) -> None:
-    said = attach.fenced(f"$ {command}\n{shown.text}")
+    said = attachment.fenced(f"$ {command}\n{shown.text}")
     chat.attached.append(Text(f"The user ran a command:\n{said}\n{how}\n\n", aside=True))
     part = "the command and its output"
     if shown.n_bytes > most:

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from shepherd.agent import attachment
+from shepherd.agent.attachment import Attached
 from shepherd.cli.chat import attach
 from shepherd.core import Audio, Image, InvalidRequest, Text
 from shepherd.core.errors import usual_size
@@ -180,7 +182,7 @@ async def prompt(chat: Chat, argument: str) -> None:
         raise InvalidRequest(f"the arguments cannot be read: {error}", field="arguments") from error
     found = _find_prompt(name, await servers.prompts())
     values = _fill_arguments(found, given)
-    parts: list[attach.Attached] = []
+    parts: list[Attached] = []
     messages = await servers.prompt(found.server, found.name, values)
     for message in messages:
         shown = [part for part in message.parts if isinstance(part, Text | Image | Audio)]
@@ -248,12 +250,12 @@ async def resource(chat: Chat, argument: str) -> None:
     found = await servers.read(server.strip() or None, uri)
     if not found.success:
         raise InvalidRequest(found.error or found.content, field="uri")
-    limit = attach.BYTES_PER_TOKEN * chat.session.n_ctx
+    limit = attachment.BYTES_PER_TOKEN * chat.session.n_ctx
     if len(found.content) > limit:
         raise InvalidRequest(
             f"{uri} has {len(found.content):,} characters, and the context has room for {limit:,}", field="uri"
         )
-    chat.attached.append(Text(f"Resource {uri}:\n{attach.fenced(found.content)}\n\n", aside=True))
+    chat.attached.append(Text(f"Resource {uri}:\n{attachment.fenced(found.content)}\n\n", aside=True))
     images = " Its images and recordings are not sent." if found.images or found.audio else ""
     chat.note(f"{uri} is attached to your next message: {len(found.content):,} characters.{images}")
 

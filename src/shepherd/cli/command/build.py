@@ -108,7 +108,7 @@ class Command(NamedTuple):
     def line(self) -> str:
         """For a shell."""
         there = f"cd {shlex.quote(str(self.folder))} && " if self.folder else ""
-        variables = (f"{name}={shlex.quote(value)} " for name, value in self.variables.items() if name != "PATH")
+        variables = (f"{name}={shlex.quote(value)} " for name, value in self.variables.items())
         return f"{there}{''.join(variables)}{shlex.join(self.words)}"
 
 
@@ -153,6 +153,8 @@ def choose(name: str) -> str:
         return next((seen for seen, _ in build.devices_seen()), "cpu")
     if name not in build.BACKENDS:
         raise ConfigError(f"--build {name!r} is not known; choose one of {', '.join(build.BACKENDS)}")
+    if name == "metal" and sys.platform != "darwin":
+        raise ConfigError("--build metal needs an Apple computer; 'shepherd doctor' names the devices of this one")
     return name
 
 

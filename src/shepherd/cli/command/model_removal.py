@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shepherd.cli import configure, render
-from shepherd.cli.command.models import find_file, find_loaded, names_by_file
+from shepherd.cli.command.models import find_file, find_loaded
 from shepherd.cli.text import format_count, format_size
 from shepherd.core import EngineError, InvalidRequest
 from shepherd.models import catalog, gguf, pulled
@@ -45,10 +45,16 @@ def run(
     copies = Copies(root)
     if find_name(name, config.aliases) is None and (copy := find_name(name, copies.read())) is not None:
         return _forget_copy(copies, copy, yes=yes, as_json=as_json)
+    from shepherd.app.directory.here import names_by_file
+
     path = find_file(config, name)
     model = next((each for each in pulled.pulled_models(root) if each.path.resolve() == path.resolve()), None)
     files = [model.folder / each.name for each in model.files] if model else list(_others(path, force=force))
-    names = {name, *(model.name for model in (model,) if model), *names_by_file(config)[0].get(path.resolve(), ())}
+    names = {
+        name,
+        *(model.name for model in (model,) if model),
+        *names_by_file(config, os.environ)[0].get(path.resolve(), ()),
+    }
     _check_unloaded(config, names)
     n_bytes = sum(file.stat().st_size for file in files if file.stat().st_nlink == 1)
     stale = [copy for copy, meaning in copies.read().items() if meaning in names]

@@ -6,7 +6,6 @@ Reads headers only; no model is loaded.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -15,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shepherd.cli import configure, render
 from shepherd.cli.text import format_age, format_size
 from shepherd.config import CacheConfig, KvConfig, ModelConfig
-from shepherd.core import ConfigError, ShepherdError
-from shepherd.models import catalog, gguf
+from shepherd.core import ConfigError
+from shepherd.models import catalog
 from shepherd.models.checkpoint import Checkpoint
-from shepherd.models.pulled import models_folder, pulled_models
+from shepherd.models.pulled import pulled_models
 from shepherd.models.sizing import fit
 from shepherd.wire.names import find_name
 
@@ -34,87 +33,7 @@ _KINDS: dict[ModelKind, str] = {
     "embedding": "embedding: it makes vectors of texts",
     "reranker": "reranker: it scores pairs of texts",
 }
-UNFINISHED = "unfinished"
-"""The source of the files of an unfinished pull, which may still run."""
 NO_TEMPLATE = "none; chats use ChatML unless chat_template names one"
-
-
-COMMON_CONTEXT = 8192
-"""The context with which `models list` says whether a model fits, unless it was trained for a smaller one."""
-
-
-def scan_models(config: Config) -> Iterator[dict[str, Any]]:
-    """Every model that the configuration names or the catalogue finds, as in `--json`: with the facts of its header, or
-    the problem with it."""
-    from shepherd.app.directory.entries import capacity_of
-
-    budget_bytes = capacity_of(config)
-    running = find_loaded(config)
-    names, problems = names_by_file(config)
-    aliases = known_names(config)
-    found = {each.path.resolve(): each for each in catalog.scan(env=os.environ, home=Path.home(), cwd=Path.cwd())}
-    for path in dict.fromkeys((*names, *found)):
-        model, own = found.get(path), names.get(path, [])
-        name = model.name if model else own[0]
-        called = {name.casefold(), *(each.casefold() for each in own)}
-        others = [alias for alias, meaning in aliases.items() if meaning.partition(":")[0].casefold() in called
-                  or meaning.casefold() in called]  # fmt: skip
-        row = {
-            "name": name,
-            "path": str(model.path if model else path),
-            "size_bytes": model.size_bytes if model else 0,
-            "source": model.source if model else "configured",
-            "configured": own,
-            "aliases": others,
-            "loaded": None if running is None else not running.names.isdisjoint({name, *own, *others}),
-        }
-        try:
-            yield row | _facts(path, budget_bytes)
-        except ShepherdError as error:
-            yield row | {"problem": error.message}
-    for name, problem in problems.items():
-        yield {
-            "name": name, "path": None, "size_bytes": 0, "source": "configured", "configured": [name],
-            "aliases": [alias for alias, meaning in aliases.items() if meaning == name], "loaded": None,
-            "problem": problem,
-        }  # fmt: skip
-    yield from _unfinished_rows()
-
-
-def _unfinished_rows() -> Iterator[dict[str, Any]]:
-    """The files of unfinished pulls."""
-    from shepherd.models.pull.staging import unfinished
-
-    for each in unfinished(models_folder(os.environ, Path.home())):
-        again = f"go on with: shepherd pull {each.spec}; or " if each.spec else ""
-        left = f"a pull ended here; {again}remove it with: shepherd models remove {each.name}"
-        yield {
-            "name": each.name, "path": str(each.folder), "size_bytes": each.n_bytes, "source": UNFINISHED,
-            "configured": [], "aliases": [], "loaded": None, "total_bytes": each.size_bytes or None,
-            "age_s": max(0.0, time.time() - each.changed_at), "is_running": each.is_running,
-            "problem": "a pull runs" if each.is_running else left,
-        }  # fmt: skip
-
-
-def names_by_file(config: Config) -> tuple[dict[Path, list[str]], dict[str, str]]:
-    """The names of configured models by their files, and by name why the file of another one is not found."""
-    names: dict[Path, list[str]] = {}
-    problems: dict[str, str] = {}
-    for model in config.models:
-        try:
-            path = catalog.find(model.path, env=os.environ, home=Path.home(), cwd=Path.cwd()).resolve()
-        except ShepherdError as error:
-            problems[model.name] = error.message
-        else:
-            names.setdefault(path, []).append(model.name)
-    return names, problems
-
-
-def known_names(config: Config) -> dict[str, str]:
-    """What each alias stands for, of the configuration or of a client."""
-    from shepherd.app.directory.names import Names
-
-    return Names(config, os.environ).all()
 
 
 def find_file(config: Config, name: str) -> Path:
@@ -128,6 +47,16 @@ def find_file(config: Config, name: str) -> Path:
     known = find_name(meaning, [each.name for each in config.models])
     spec = next((each.path for each in config.models if each.name == known), meaning)
     return catalog.find(spec, env=os.environ, home=Path.home(), cwd=Path.cwd())
+
+
+def list_models(config: Config) -> Iterator[dict[str, Any]]:
+    """As `here.scan_models`; the configured server, if it runs, says what is loaded."""
+    from shepherd.app.directory.entries import capacity_of
+    from shepherd.app.directory.here import scan_models
+
+    running = find_loaded(config)
+    loaded = None if running is None else running.names
+    yield from scan_models(config, os.environ, loaded=loaded, budget_bytes=capacity_of(config))
 
 
 class Running(NamedTuple):
@@ -156,23 +85,6 @@ def find_loaded(config: Config) -> Running | None:
     return Running(address.url, frozenset(str(each.get("name")) for each in models if isinstance(each, dict)))
 
 
-def _facts(path: Path, budget_bytes: int) -> dict[str, Any]:
-    from shepherd.app.directory.entries import cells_of, read
-
-    header = read(path)
-    if isinstance(header, Checkpoint):
-        return {**_trained(header), "size_bytes": header.size_bytes}
-    n_ctx = min(header.n_ctx_train or COMMON_CONTEXT, COMMON_CONTEXT)
-    cells = cells_of(header, ModelConfig(""), CacheConfig("", n_ctx=n_ctx), KvConfig(), flash_attention=False)
-    needed = fit(header, [cells]).needed
-    sizes = {"size_bytes": header.size_bytes, "memory_bytes": needed, "fits": needed <= budget_bytes}
-    return {**_trained(header), **sizes}
-
-
-def _trained(header: gguf.Header | Checkpoint) -> dict[str, Any]:
-    return {"quantisation": header.file_type, "context": header.n_ctx_train}
-
-
 def show_list(options: Mapping[str, Any], *, source: str | None, provider: str | None, as_json: bool) -> None:
     if provider is not None:
         from shepherd.cli.command.provider import show_models
@@ -184,7 +96,7 @@ def show_list(options: Mapping[str, Any], *, source: str | None, provider: str |
 
         show_cost(options, source=source, as_json=as_json)
         return
-    models = list(scan_models(configure.load_config(options, looks=True)))
+    models = list(list_models(configure.load_config(options, looks=True)))
     if as_json:
         render.show_json(models)
         return
@@ -203,14 +115,14 @@ def show_list(options: Mapping[str, Any], *, source: str | None, provider: str |
     ]
     render.show_table(("NAME", "SOURCE", "SIZE", "QUANT", "CONTEXT", "FITS", "STATE", "ALSO CALLED"), rows)
 
-    left = [model for model in models if model["source"] == UNFINISHED and not model["is_running"]]
+    left = [model for model in models if model.get("is_running") is False]
     for model in left:
         render.show(f"{model['name']}: {model['problem']}")
 
 
 def _progress(model: Mapping[str, Any]) -> str:
     """How much of an unfinished pull is here, and how long ago its last bytes came."""
-    if model["source"] != UNFINISHED:
+    if "is_running" not in model:
         return ""
     share = f"{model['size_bytes'] / model['total_bytes']:.0%} of {format_size(model['total_bytes'])}, " if (
         model["total_bytes"]) else ""  # fmt: skip
@@ -265,6 +177,7 @@ def show_configured(options: Mapping[str, Any], *, as_json: bool) -> None:
 def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
     """Print the facts about one model. Raises: `ConfigError`, `EngineError` when it cannot be found or read."""
     from shepherd.app.directory.entries import cells_of, chat_format, kind_of, read
+    from shepherd.app.directory.here import trained as trained_of
     from shepherd.engine.llamacpp.library import repacked_types
 
     path = find_file(configure.read_config(options, looks=True), name)
@@ -292,7 +205,7 @@ def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
                 "name": header.name or path.stem,
                 "path": str(path),
                 "size_bytes": header.size_bytes,
-                **_trained(header),
+                **trained_of(header),
                 "kind": kind_of(header),
                 "architecture": header.architecture,
                 "layers": header.n_layer,
@@ -335,6 +248,7 @@ def _show_checkpoint(
     found: Checkpoint, chat: ChatFormat, dialect: str | None, *, python: str | None, as_json: bool
 ) -> None:
     from shepherd.app import tensorrt
+    from shepherd.app.directory.here import trained as trained_of
 
     is_engine = found.kind == "engine"
     version = tensorrt.installed(python)
@@ -346,7 +260,7 @@ def _show_checkpoint(
                 "path": str(found.path),
                 "kind": found.kind,
                 "size_bytes": found.size_bytes,
-                **_trained(found),
+                **trained_of(found),
                 "architecture": found.architecture,
                 "model_type": found.family,
                 "gpus": found.n_ranks if is_engine else None,

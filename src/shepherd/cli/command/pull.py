@@ -74,17 +74,12 @@ def search(options: Mapping[str, Any], *, words: tuple[str, ...], as_json: bool)
 
 def suggest(options: Mapping[str, Any], *, as_json: bool) -> None:
     from shepherd.app.directory.entries import capacity_of
+    from shepherd.app.directory.here import suggested
     from shepherd.models.suggestions import SUGGESTIONS
 
     capacity = capacity_of(configure.load_config(options, looks=True))
     if as_json:
-        render.show_json(
-            [
-                {"name": each.name, "spec": each.spec, "size_bytes": each.size_bytes, "licence": each.licence,
-                 "needed_bytes": each.needed_bytes, "fits": each.needed_bytes <= capacity, "good_for": each.good_for}
-                for each in SUGGESTIONS
-            ]
-        )  # fmt: skip
+        render.show_json(suggested(capacity))
         return
     rows = [
         (

@@ -40,17 +40,17 @@ def run(options: Mapping[str, Any]) -> None:
     serve(configure.load_config({**options, "server": True}))
 
 
-def serve(config: Config) -> None:
-    """Serve until SIGINT, SIGTERM or SIGHUP. Raises: `ShepherdError` when the port is not free or the model cannot be
-    loaded."""
+def serve(config: Config, on_listening: Callable[[str], None] = lambda address: None) -> None:
+    """Serve until SIGINT, SIGTERM or SIGHUP. `on_listening` gets the address, before the models are loaded. Raises:
+    `ShepherdError` when the port is not free or the model cannot be loaded."""
     from shepherd.server.http.listen import loop_factory
 
     pull.offer(config)
     with signals.held() as asked, asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve(config, asked))
+        runner.run(_serve(config, asked, on_listening))
 
 
-async def _serve(config: Config, asked: Sequence[int]) -> None:
+async def _serve(config: Config, asked: Sequence[int], on_listening: Callable[[str], None]) -> None:
     """`asked`: the signals that came before the server took them, and, which changes nothing, after its end."""
     from shepherd.app.app import App
     from shepherd.server.http.auth import keys_for
@@ -73,10 +73,12 @@ async def _serve(config: Config, asked: Sequence[int]) -> None:
         async with running(asgi, host=host, port=settings.port, grace_s=settings.grace_s, tls=tls) as (server, port):
             if asked:
                 return
+            address = url(host, port or 0, is_tls=tls is not None)
+            if port is not None:
+                on_listening(address)
             if port is not None and await _load_while(server, app):
                 for warning in loops(app, port):
                     render.show_warning(warning)
-                address = url(host, port, is_tls=tls is not None)
                 notify(f"STATUS={app.conversations.active.model} at {address}")
                 for line in _banner(app, address, made):
                     render.write(line + "\n")
@@ -122,6 +124,7 @@ def _application(config: Config, app: App, keys: Any, stack: AsyncExitStack) -> 
         responses=kept,
         tools=partial(app.offer, everything=settings.use_tools),
         verbose=settings.debug,
+        page=settings.page,
     )
 
 
@@ -173,7 +176,7 @@ def _keys(settings: ServerConfig) -> list[str | Key] | None:
 async def _load_while(server: asyncio.Task[None], app: App) -> bool:
     """Load the models; False when the server stopped meanwhile. Raises: as `App.load`."""
     with progress_shown(PipeView().screen) as show:
-        loading = asyncio.create_task(app.load(show, lazy=True))
+        loading = asyncio.create_task(app.load(show, lazy=True, person=app.person_at_chats))
         await asyncio.wait([server, loading], return_when=asyncio.FIRST_COMPLETED)
         if not loading.done():
             # The native library cannot be stopped while it reads weights; nothing else needs an orderly end yet.
@@ -206,6 +209,7 @@ def _banner(app: App, address: str, made_key: str | None) -> list[str]:
         f"Endpoints at {address}:",
         *_endpoint_lines(),
         *([f"API key: {made_key}"] if made_key else []),
+        *([f"Page for a browser: {address}/"] if app.config.server.page else []),
         f"Listening on: {address}",
     ]
 

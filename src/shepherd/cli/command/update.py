@@ -23,6 +23,8 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+from packaging.version import Version
+
 from shepherd.cli import render
 from shepherd.cli.text import clean, last_line
 from shepherd.core import EngineError, TimedOut, Unreachable
@@ -96,7 +98,7 @@ def look(installed: Installed, version: str, source: Mapping[str, Any]) -> News:
             "install it again:",
         )  # fmt: skip
     newest = find_release(sys.executable)
-    is_newer = numbers_of(newest) > numbers_of(version)
+    is_newer = Version(newest) > Version(version)
     told = f"{newest} is newer than this {version}. To get it:" if is_newer else f"{version} is the newest version."
     return News(installed.way, version, newest, is_newer, _filled(GET, installed, "shepherd") if is_newer else "", told)
 
@@ -203,11 +205,6 @@ def _source() -> Mapping[str, Any]:
 
 
 # -- parts ------------------------------------------------------------------------------------------------------------
-
-
-def numbers_of(version: str) -> list[int]:
-    """To compare two versions by: of `1.10.0rc1` the numbers before the letter."""
-    return [int(each) for each in re.match(r"[0-9.]*", version)[0].strip(".").split(".") if each]  # type: ignore[index]  # it always matches
 
 
 def _filled(table: Mapping[Way, str], installed: Installed, source: str) -> str:

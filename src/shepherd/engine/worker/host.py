@@ -82,10 +82,9 @@ def serve(*beside: object) -> int:
         build, workplace = host.first()
         threading.Thread(target=host.read, name="worker-reader", daemon=True).start()
         _log_to(host, build)
-        factory = pkgutil.resolve_name(build.factory)
         last = beside or (workplace,)
-        with host.beating():
-            model: RemoteModel = factory(*build.arguments, *last)
+        with host.beating():  # the import of a large library takes long, too
+            model: RemoteModel = pkgutil.resolve_name(build.factory)(*build.arguments, *last)
     except EOFError:
         return GONE
     except Exception as error:

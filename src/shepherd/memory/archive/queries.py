@@ -139,6 +139,17 @@ def conversation_with(connection: apsw.Connection, id: int) -> Conversation:
     return Conversation(*row)
 
 
+def sessions(connection: apsw.Connection, uuids: Collection[str]) -> dict[str, str]:
+    """What clients call these conversations, by uuid; one without such a name is left out."""
+    return dict(
+        connection.execute(
+            "SELECT uuid, session FROM conversation WHERE session IS NOT NULL "
+            "AND uuid IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(uuids)),),
+        )
+    )
+
+
 def newest_message(connection: apsw.Connection) -> int:
     """The id of the newest message; 0 = none."""
     return int(connection.execute("SELECT coalesce(max(id), 0) FROM message").get)

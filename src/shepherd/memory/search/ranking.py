@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
 from math import exp
+from typing import TYPE_CHECKING
 
 import apsw
 
@@ -22,13 +23,15 @@ from shepherd.memory.archive import queries
 from shepherd.memory.archive.index import FTS_TABLES, TABLE_OF_ROLE
 from shepherd.memory.records import RankedMessage
 from shepherd.memory.search import tokenizer
-from shepherd.memory.search.postings import FtsTable, Matches, find_matches
 from shepherd.memory.search.query import NO_FILTERS, Filters, answer_type_of, is_about_answers, terms_of
 from shepherd.memory.search.reranking import MOST, Reranking
 from shepherd.memory.search.scope import MessageRow, find_scope
 from shepherd.memory.search.scoring import Score, Scorer
 from shepherd.memory.search.spelling import correct_spelling
-from shepherd.memory.search.vectors import Nearest
+
+if TYPE_CHECKING:
+    from shepherd.memory.search.postings import FtsTable, Matches
+    from shepherd.memory.search.vectors import Nearest
 
 USER, OTHER = FTS_TABLES
 MAX_READ = {USER: 100, OTHER: 30}
@@ -75,6 +78,8 @@ def rank(
     scope = find_scope(connection, filters)
     if scope is None or not (terms or required):
         return []
+    from shepherd.memory.search.postings import FtsTable, Matches, find_matches  # noqa: PLC0415 - loads NumPy
+
     wanted = {TABLE_OF_ROLE.get(role) for role in filters.roles} or set(FTS_TABLES)
     tables = [FtsTable(connection, name, required, scope.first, scope.last) for name in FTS_TABLES if name in wanted]
     tokenize = tokenizer.word_tokenizer(connection)

@@ -70,6 +70,8 @@ def find_scope(connection: apsw.Connection, filters: Filters) -> Scope | None:
         first, last = connection.execute(f"SELECT min(id), max(id) FROM message WHERE {inside}", (ids,)).get
         if first is None:
             return None
+    elif not connection.execute("SELECT EXISTS (SELECT 1 FROM message)").get:
+        return None
     given = {
         inside: ids,
         "role IN (SELECT value FROM json_each(?))": json.dumps(filters.roles) if filters.roles else None,

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from shepherd.memory.search.postings import Matches
 from shepherd.memory.search.query import AnswerType, Term
 from shepherd.memory.search.scope import ReplyKind
 from shepherd.memory.search.tokenizer import Tokenize
 from shepherd.memory.search.words import NUMBERS, WHEN
+
+if TYPE_CHECKING:
+    from shepherd.memory.search.postings import Matches
 
 # Tuned on generated conversations, half of them held out; the values agree with measurements on real ones.
 SATURATION = 1.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import apsw
 
@@ -20,7 +20,9 @@ from shepherd.memory.search.query import NO_FILTERS, Filters, terms_of
 from shepherd.memory.search.ranking import rank
 from shepherd.memory.search.reranking import Reranking
 from shepherd.memory.search.scope import newest
-from shepherd.memory.search.vectors import Nearest
+
+if TYPE_CHECKING:
+    from shepherd.memory.search.vectors import Nearest
 
 MOST_RESULTS = 50
 SNIPPET_CHARS = 200

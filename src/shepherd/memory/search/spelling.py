@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from shepherd.memory.search.postings import FtsTable
 from shepherd.memory.search.query import Term
 from shepherd.memory.search.tokenizer import Tokenize
 from shepherd.memory.search.words import STOP
+
+if TYPE_CHECKING:
+    from shepherd.memory.search.postings import FtsTable
 
 SHORTEST = 5
 """Letters; a shorter word has too many neighbours."""

@@ -70,7 +70,7 @@ class ActiveRequests:
         self.stopping = False
         """New requests are refused; those that are being answered continue."""
         self.tasks: set[asyncio.Task[Any]] = set()
-        self.background: set[asyncio.Task[None]] = set()
+        self.background: set[asyncio.Task[Any]] = set()
         """Tasks that run as long as the server; a stop does not wait for them."""
 
     def cancel_all(self) -> None:
@@ -96,6 +96,8 @@ class ServerState:
     """No API keys are configured."""
     verbose: bool = False
     """Whole answers of chat say how the prompt was read, also where the body does not ask for it."""
+    page: bool = True
+    """Browsers get the page."""
 
 
 def state_of(request: HTTPRequest) -> ServerState:
@@ -210,12 +212,17 @@ class RequestContext:
             pass
 
     async def answer(
-        self, content: bytes, headers: RawHeaders | tuple[()] = (), *, patience_s: float | None = None
+        self,
+        content: bytes,
+        headers: RawHeaders | tuple[()] = (),
+        *,
+        status: int = 200,
+        patience_s: float | None = None,
     ) -> None:
-        """Send one whole answer with status 200. Raises: `ClientTooSlow` after `patience_s`."""
-        self.record.status = 200
+        """Send one whole answer. Raises: `ClientTooSlow` after `patience_s`."""
+        self.record.status = status
         self.observers.send(content)
-        await within(patience_s, send_json(self.send_last, 200, content, headers))
+        await within(patience_s, send_json(self.send_last, status, content, headers))
 
     async def refuse(self, error: Exception) -> None:
         """Send an error. Raises: `ClientTooSlow`."""

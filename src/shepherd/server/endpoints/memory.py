@@ -80,6 +80,15 @@ def _get_conversation(store: MemoryStore, arguments: Arguments) -> Conversation:
     return found
 
 
+def _message(store: MemoryStore, arguments: Arguments) -> Json:
+    if not (found := store.stored([arguments["id"]])):
+        raise InvalidRequest(
+            f"there is no message {arguments['id']}; it may have been forgotten", field="id", status=404
+        )
+    conversation = store.conversation_with(found[0].conversation)
+    return {"message": as_json.message(found[0]), "conversation": as_json.conversation(conversation)}
+
+
 def _get_fact(store: MemoryStore, arguments: Arguments) -> Json:
     found = store.get_fact(arguments["key"])
     unknown: Json = {"key": arguments["key"], "value": None}
@@ -173,6 +182,10 @@ MEMORY_ENDPOINTS = (
         "memory-messages", "GET", "/v1/memory/conversations/{conversation}",
         "The messages of one conversation, in order", _messages,
         {"conversation": _CONVERSATION, "limit": _number("how many", 1, 1000, default=200), "cursor": _CURSOR},
+    ),
+    MemoryEndpoint(
+        "memory-message", "GET", "/v1/memory/messages/{id}", "One message, with its conversation", _message,
+        {"id": _number("the id of the message")},
     ),
     MemoryEndpoint(
         "memory-facts", "GET", "/v1/memory/facts", "The known facts",

@@ -4,7 +4,8 @@
     models[]   Codex's, in the same body: the size of the context, and what a model can do
     data[]     Anthropic's, for clients that send its version header
 
-Not here: the list of models (the service), and the choice of a model by its name (the router).
+and `/v1/models/here`: what is on this machine, served or not. Not here: the list of models (the service), and the
+choice of a model by its name (the router).
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from datetime import UTC, datetime
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
 
-from shepherd.core import EngineDown, UnknownModel
+from shepherd.core import EngineDown, NotAllowed, UnknownModel
 from shepherd.core.status import ModelCard
 from shepherd.server.endpoints.handler import PlainEndpoint, json_response, state_of
 from shepherd.server.endpoints.page import encode_page
+from shepherd.server.http.caller import caller_of, check_deed
 from shepherd.server.service import Service
 from shepherd.wire.base import Json
 from shepherd.wire.names import ALIAS, find_name
@@ -52,7 +54,22 @@ async def model(request: HTTPRequest) -> Response:
     return json_response((_for_anthropic if "anthropic-version" in request.headers else _model_body)(card))
 
 
+async def models_here(request: HTTPRequest) -> Response:
+    """The models on this machine, served or not, what fits, and good ones to pull."""
+    service = state_of(request).service
+    found = await service.catalogue.here()
+    refusal = ""
+    try:
+        check_deed(request.scope, "models", manages_models=service.manages_models)
+    except NotAllowed as error:
+        refusal = error.message
+    if caller_of(request.scope).is_one_of_many:
+        found = {**found, "models": [{**row, "path": None} for row in found["models"]]}
+    return json_response({**found, "manages": not refusal, "refusal": refusal})
+
+
 MODEL_ENDPOINTS = (
+    PlainEndpoint(("GET", "HEAD"), ("/v1/models/here",), models_here),
     # Clients have base URLs that lack their `/v1`, or have it twice.
     PlainEndpoint(("GET", "HEAD"), ("/v1/models", "/models", "/v1/v1/models"), models),
     PlainEndpoint(("GET", "HEAD"), ("/v1/models/{model_id:path}",), model),

@@ -27,7 +27,7 @@ _ERRORS: Json = {
             "content": _ERROR},
 }  # fmt: skip
 """What every path may answer."""
-_METHODS = ("GET", "PUT", "POST", "DELETE")
+_METHODS = ("GET", "PUT", "PATCH", "POST", "DELETE")
 """In the order of the document."""
 
 

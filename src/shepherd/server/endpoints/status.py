@@ -5,20 +5,27 @@ Not here: the JSON of a cache (`caches`), and how requests are counted (`observe
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict, replace
+from datetime import datetime
 from importlib.metadata import version
 
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
 
+from shepherd.app.usage import KEPT_DAYS
 from shepherd.core import InvalidRequest
 from shepherd.server.endpoints.caches import encode_caches, seen_by
 from shepherd.server.endpoints.handler import PlainEndpoint, json_response, state_of
 from shepherd.server.endpoints.models import refuse_while_loading
 from shepherd.server.endpoints.openapi import OK, documented_path
 from shepherd.server.endpoints.replicas import encode_replicas
+from shepherd.server.endpoints.web_page import send_page, wants_page
 from shepherd.server.http.caller import caller_of
 from shepherd.server.observe.metrics import CONTENT_TYPE
+from shepherd.wire.base import wrong
+
+USUAL_DAYS = 30
 
 
 async def report_health(request: HTTPRequest) -> Response:
@@ -47,7 +54,9 @@ async def report_health(request: HTTPRequest) -> Response:
 
 
 async def root(request: HTTPRequest) -> Response:
-    """The endpoints of this server."""
+    """The endpoints of this server; a browser gets the page."""
+    if wants_page(request):
+        return await send_page(request)
     endpoints = [f"{row.methods[0]} {documented_path(row)}" for row in state_of(request).documented]
     return json_response({"name": "shepherd", "version": version("shepherd"), "endpoints": [*endpoints, "GET /docs"]})
 
@@ -62,6 +71,18 @@ async def caches(request: HTTPRequest) -> Response:
     body = encode_caches(seen_by(caller, stats), models, state.metrics.totals(), state.service.totals().spending)
     outcomes = state.metrics.outcomes()
     return json_response({**body, "outcomes": outcomes} if outcomes else body)
+
+
+async def usage(request: HTTPRequest) -> Response:
+    """What models and providers were used for, day by day, and the budgets of today; `?days=`, at most 62."""
+    text = request.query_params.get("days", str(USUAL_DAYS))
+    if not (text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= KEPT_DAYS):
+        raise wrong("days", f"a whole number from 1 to {KEPT_DAYS}, the days that are kept", text)
+    service = state_of(request).service
+    days = await asyncio.to_thread(service.usage, int(text))
+    budgets = {name: asdict(each) for name, each in service.totals().spending.items()}
+    today = datetime.now().astimezone().date().isoformat()
+    return json_response({"today": today, "days": [asdict(each) for each in days], "providers": budgets})
 
 
 async def clear(request: HTTPRequest) -> Response:
@@ -96,11 +117,17 @@ class _AsWritten(bytes):
 _NOT_READY = {"503": {"description": "No request can be answered now: the same fields, and why in `detail`."}}
 _TEXT = {"200": {**OK, "content": {"text/plain": {"schema": {"type": "string"}}}}}
 
+_DAYS = {
+    "name": "days", "in": "query", "required": False, "description": "today is the last of them",
+    "schema": {"type": "integer", "minimum": 1, "maximum": KEPT_DAYS, "default": USUAL_DAYS},
+}  # fmt: skip
+
 STATUS_ENDPOINTS = (
     # Some clients probe their base URL, which ends in /v1.
     PlainEndpoint(("GET", "HEAD"), ("/health", "/v1/health"), report_health, {"responses": _NOT_READY}),
     PlainEndpoint(("GET", "HEAD"), ("/", "/v1"), root),
     PlainEndpoint(("GET", "HEAD"), ("/v1/caches",), caches),
+    PlainEndpoint(("GET", "HEAD"), ("/v1/usage",), usage, {"parameters": [_DAYS]}),
     PlainEndpoint(("DELETE",), ("/v1/caches/{name:path}",), clear, deed="caches"),
     PlainEndpoint(("GET", "HEAD"), ("/metrics",), measure, {"responses": _TEXT}),
 )

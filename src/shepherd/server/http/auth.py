@@ -104,9 +104,11 @@ class AuthMiddleware:
         origins: Collection[str] = (),
         allow_hosts: Collection[str] = (),
         refused: Callable[[str], None] = lambda reason: None,
+        page: bool = False,
     ) -> None:
         """`api_keys`: `None` = open. `host`: the address of the server. `origins`, `allow_hosts`: web pages and host
-        names that an open server also accepts. `refused` is called with `key`, `user`, `host` or `origin`."""
+        names that an open server also accepts. `refused` is called with `key`, `user`, `host` or `origin`. `page`:
+        browsers get the page without a key."""
         self._app = app
         self._keys: list[Key] | None = None
         if api_keys is not None:
@@ -116,6 +118,7 @@ class AuthMiddleware:
         self._checks_host = is_loopback(host)
         self._origins = frozenset(origin.rstrip("/") for origin in origins)
         self._refused = refused
+        self._page = page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -126,9 +129,7 @@ class AuthMiddleware:
                 error, close = InvalidRequest(message, field="Host"), [(b"connection", b"close")]
                 await refuse(scope, send, error, "host", count=self._refused, headers=close)
                 return
-            # Claude Code sends `HEAD /` without its key, to see if a server runs. The answer reveals nothing else.
-            is_probe = scope["method"] == "HEAD" and scope["path"] == "/"
-            if not is_probe and scope["path"] not in PUBLIC_PATHS:
+            if not self._is_public(scope):
                 try:
                     key = self._check(scope["headers"])
                 except _Refusal as refusal:
@@ -141,6 +142,16 @@ class AuthMiddleware:
                         key.name, address, is_alone, key.requests_per_minute, key.concurrent, key.owner, key.user
                     )
         await self._app(scope, receive, send)
+
+    def _is_public(self, scope: Scope) -> bool:
+        """No key is asked for. The page and its files are the same for everybody; what it shows asks for a key."""
+        path, method = scope["path"], scope["method"]
+        if path in PUBLIC_PATHS:
+            return True
+        if path == "/":
+            # Claude Code sends `HEAD /` without its key, to see if a server runs. The answer reveals nothing else.
+            return method == "HEAD" or (self._page and method == "GET" and b"text/html" in _accepted(scope["headers"]))
+        return self._page and method in ("GET", "HEAD") and path.startswith("/web/")
 
     def _check(self, headers: RawHeaders) -> Key | None:
         """The key of the request; None on an open server. Raises: `_Refusal`."""
@@ -205,6 +216,10 @@ def _check_user(key: Key, headers: RawHeaders) -> None:
     for name, value in headers if key.user is not None else ():
         if name == USER and (named := value.decode("utf-8", "replace").strip()) not in ("", key.user):
             raise _Refusal("user", other_user(f"the header {USER.decode()}", named, key.user))
+
+
+def _accepted(headers: RawHeaders) -> bytes:
+    return b",".join(value for name, value in headers if name == b"accept")
 
 
 def _n_hosts(headers: RawHeaders) -> int:

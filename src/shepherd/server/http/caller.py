@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from starlette.types import Scope
 
-from shepherd.core import NotAllowed, Request
+from shepherd.core import InvalidRequest, NotAllowed, Request
 from shepherd.core.request import parts_of_owner
 from shepherd.server.observe.record import CALLER, Caller
 from shepherd.wire.base import Decoded, shown
@@ -85,6 +85,37 @@ def caller_of(scope: Scope) -> Caller:
 def other_user(place: str, named: str, user: str | None) -> str:
     """The message for a request that names another user than its key's."""
     return f"{place} names {shown(named)}, and this API key acts as user {shown(user)} only; leave it out"
+
+
+def check_page(scope: Scope) -> None:
+    """That no page of another origin sends the request: another server of this machine, a browser extension. Programs
+    send none of these headers.
+
+    Raises: `NotAllowed`; `InvalidRequest` for a body that a form of another page could send.
+    """
+    headers = dict(scope["headers"])
+    site = headers.get(b"sec-fetch-site", b"").decode("latin-1")
+    origin = headers.get(b"origin", b"").decode("latin-1")
+    # A browser that says what the site is knows it better than the names do: a proxy may have changed them.
+    is_own = site in ("same-origin", "none") if site else _is_own_origin(origin, headers.get(b"host", b""))
+    if not is_own:
+        where = origin or f"a {site} page"
+        raise NotAllowed(
+            f"web pages of {shown(where)} may not use the chats of this server; only its own page may", status=403
+        )
+    kind = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
+    has_body = kind or headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
+    if has_body and scope["method"] not in ("GET", "HEAD", "DELETE") and kind != "application/json":
+        raise InvalidRequest(
+            f"the body must be JSON, with the header content-type: application/json, not {shown(kind)}",
+            field="content-type",
+            status=415,
+        )
+
+
+def _is_own_origin(origin: str, host: bytes) -> bool:
+    scheme, _, name = origin.partition("://")
+    return not origin or (scheme in ("http", "https") and name.lower() == host.decode("latin-1").lower())
 
 
 Deed = Literal["models", "caches", "adapters", "replicas", "stay"]

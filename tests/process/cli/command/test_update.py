@@ -9,14 +9,13 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.in_time import PATIENCE_S
 
-from shepherd.cli.command.update import look, numbers_of
+from shepherd.cli.command.update import look
 from shepherd.core import EngineError, Unreachable
 from shepherd.process.installed import Installed, Way
 
@@ -192,8 +191,3 @@ def test_settings_of_a_repository_in_the_working_folder_do_not_count(
     monkeypatch.chdir(other)
     source = {"url": str(origin), "vcs_info": {"vcs": "git", "commit_id": git(origin, "rev-parse", "HEAD")}}
     assert not look(Installed("pip", HERE), "0.1.0", source).is_newer
-
-
-def test_versions_are_compared_by_their_numbers() -> None:
-    ordered = ["0.1.0", "0.1.1", "0.9", "0.10", "0.10.1rc1", "1.0"]
-    assert all(numbers_of(one) < numbers_of(next_one) for one, next_one in pairwise(ordered))

@@ -13,7 +13,7 @@ from tests.providers_replay import Answer, Way, replaying
 from tests.unit.backends.cloud.providing import CHAT, KEY, chunk, spoken, sse
 
 from shepherd.backends.cloud.backend import CloudBackend
-from shepherd.backends.cloud.budget import KEPT_DAYS, Budget, Meter, Prices, Spending
+from shepherd.backends.cloud.budget import KEPT_DAYS, Budget, Meter, Prices, Spending, Used
 from shepherd.backends.cloud.provider import KINDS, provider_of
 from shepherd.core import BudgetExceeded, Message, RateLimited, Request, Text, TextDelta, Usage
 from shepherd.core.status import Spent
@@ -66,12 +66,42 @@ def test_a_day_ends_at_midnight_and_old_files_go(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_the_last_days_are_told_with_their_answers_whichever_program_wrote_them(tmp_path: Path) -> None:
+    clock = Clock()
+    spending = Spending(tmp_path, clock)
+    spending.add("a", Spent(10, 1, 2, 0.5))
+    spending.add("a", Spent(1, 0, 0), requests=4)
+    clock.now += timedelta(days=2)
+    Spending(tmp_path, clock).add("b", Spent(5, 0, 0))
+    told = [
+        ("2026-11-23", {"a": Used(5, Spent(11, 1, 2, 0.5))}),
+        ("2026-11-24", {}),
+        ("2026-11-25", {"b": Used(1, Spent(5, 0, 0))}),
+    ]
+    assert spending.days(3) == Spending(tmp_path, clock).days(3) == told
+    assert spending.days(1) == told[-1:]
+    assert len(spending.days(10**6)) == KEPT_DAYS
+
+
+def test_a_file_of_a_day_is_read_in_pieces_and_only_once(tmp_path: Path) -> None:
+    line = b'["a",1,1,1,0.0]\n'
+    n = 2**20 // len(line) + 1000
+    (tmp_path / "2026-11-22.jsonl").write_bytes(line * n)
+    spending = Spending(tmp_path, Clock())
+    day = [("2026-11-22", {"a": Used(n, Spent(n, n, n))}), ("2026-11-23", {})]
+    assert spending.days(2) == day
+    (tmp_path / "2026-11-22.jsonl").write_bytes(line.replace(b"1", b"9") * n)
+    assert spending.days(2) == day
+
+
 def test_damaged_lines_count_nothing_and_half_a_line_is_not_read_yet(tmp_path: Path) -> None:
     spending = Spending(tmp_path, Clock())
     spending.add("a", Spent(1, 0, 0))
     file = next(tmp_path.iterdir())
     with file.open("ab") as out:
-        out.write(b'{"no":1}\nnull\n["a",1]\n["a",-5,0,0,0]\n["a",1,1,1,NaN]\n["a",1,1,1,Infinity]\n\xff\xfe\n["a",2,0')
+        out.write(
+            b'{"no":1}\nnull\n["a",1]\n["a",-5,0,0,0]\n["a",1,1,1,NaN]\n["a",1,1,1,Infinity]\n["a",1,1,1,0,-1]\n["a",1,1,1,0,1,1]\n\xff\xfe\n["a",2,0'
+        )
     assert spending.today("a") == Spent(1, 0, 0)
     with file.open("ab") as out:
         out.write(b",0,0.0]\n")

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from tests.pictures import picture
 from tests.sounds import wave
 
+from shepherd.agent import attachment
+from shepherd.agent.attachment import Attached
 from shepherd.app.app import App
 from shepherd.cli.chat import attach
 from shepherd.config.schema import AudioConfig, Config, ImagesConfig
@@ -61,7 +63,7 @@ class Lamb:
         ]
 
 
-def parts(text: str, folder: Path, *, n_ctx: int = 4096, sees: bool = False) -> tuple[attach.Attached, ...]:
+def parts(text: str, folder: Path, *, n_ctx: int = 4096, sees: bool = False) -> tuple[Attached, ...]:
     assert folder == Path.cwd()
     return attach.parts(text, cast("App", Lamb(*["vision"] if sees else [])), n_ctx)
 
@@ -96,7 +98,7 @@ def test_an_at_sign_that_names_no_file_is_text(folder: Path, text: str, names: l
 
 def test_a_name_that_is_missing_has_a_line_without_a_part(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    notes: list[tuple[str, attach.Attached | None]] = []
+    notes: list[tuple[str, Attached | None]] = []
     made = attach.parts("read @nothere.txt", cast("App", Lamb()), 4096, lambda *note: notes.append(note))
     assert made == (Text("read @nothere.txt"),)
     assert notes == [("@nothere.txt names no file here; it is sent as it is", None)]
@@ -194,7 +196,7 @@ def test_a_recording_goes_along_by_name_or_pasted_path_where_the_model_hears(fol
     # The bytes say what it is, not the name.
     (folder / name).write_bytes(WAVE)
     hears = cast("App", Lamb("audio"))
-    notes: list[tuple[str, attach.Attached]] = []
+    notes: list[tuple[str, Attached]] = []
     made = attach.parts(f"@{name} what?", hears, 4096, lambda *note: notes.append(note))
     assert made == (Audio("audio/wav", WAVE), Text(f"@{name} what?"))
     assert notes == [(f"Attached: {name} (audio/wav, 1.6 KiB)", made[0])]
@@ -271,7 +273,7 @@ def test_what_cannot_go_along_is_refused_in_a_sentence(folder: Path, text: str, 
 def test_a_larger_context_takes_larger_files(folder: Path) -> None:
     (folder / "large.txt").write_text("x" * 30_000)
     assert len(parts("@large.txt", folder, n_ctx=8192)) == 2
-    (folder / "large.txt").write_bytes(b"x" * (attach.MOST_BYTES + 1))
+    (folder / "large.txt").write_bytes(b"x" * (attachment.MOST_BYTES + 1))
     with pytest.raises(InvalidRequest):
         parts("@large.txt", folder, n_ctx=10**6)
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from tests.unit.cli.playing import Play, Scripted
 
-from shepherd.cli.chat import modes
+from shepherd.agent import modes
 from shepherd.core import Message, Text
 from shepherd.tools.permission import MODES
 

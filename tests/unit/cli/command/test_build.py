@@ -173,10 +173,17 @@ def test_a_build_that_fails_says_why_and_that_nothing_has_changed(output: str, w
     assert "\x1b" not in said
 
 
+def test_the_command_that_is_shown_finds_the_same_compilers() -> None:
+    shown = command.Command(("uv", "pip"), {"CMAKE_ARGS": "-DX=ON -DY=ON", "PATH": "/bin:/usr/local/cuda/bin"}, None)
+    assert shown.line() == "CMAKE_ARGS='-DX=ON -DY=ON' PATH=/bin:/usr/local/cuda/bin uv pip"
+
+
 def test_the_command_line_says_what_belongs_together() -> None:
     assert "--yes, --print and --wheel belong to --build" in shepherd("doctor", "--yes").output
     assert "choose one of cuda, rocm, vulkan, metal, cpu" in shepherd("doctor", "--build", "cudda").output
     assert "there is no terminal to ask in; add --yes" in shepherd("doctor", "--build", "cpu").output
+    if sys.platform != "darwin":
+        assert "--build metal needs an Apple computer" in shepherd("doctor", "--build", "metal").output
     shown = shepherd("doctor", "--build", "--print")
     assert shown.exit_code == 0
     assert "llama-cpp-python==" in shown.output

@@ -244,6 +244,24 @@ async def test_a_conversation_is_listed_message_by_message(client: httpx2.AsyncC
     assert [message for page in pages for message in page] == whole["messages"]
 
 
+async def test_the_message_that_a_fact_came_from_is_read_with_its_conversation(
+    client: httpx2.AsyncClient, store: MemoryStore
+) -> None:
+    listed = (await said(await client.get(f"{M}/conversations")))["conversations"]
+    whole = await said(await client.get(f"{M}/conversations/{listed[1]['conversation']}"))
+    cat = next(each for each in whole["messages"] if "My cat" in each["body"])
+    store.set_fact("cat", "Lamb", source=cat["id"])
+    fact = await said(await client.get(f"{M}/facts/cat"))
+    assert await said(await client.get(f"{M}/messages/{fact['message_id']}")) == {
+        "message": cat,
+        "conversation": listed[1],
+    }
+    store.forget([cat["id"]])
+    field, message = await refused(await client.get(f"{M}/messages/{cat['id']}"), 404)
+    assert (field, message) == ("id", f"there is no message {cat['id']}; it may have been forgotten")
+    await refused(await client.get(f"{M}/messages/first"), 400)
+
+
 @pytest.mark.parametrize("name", ["nope", "ffffffff", "🐑", "x" * 200])
 @pytest.mark.parametrize("path", ["conversations/{}", "export?conversation={}"])
 async def test_an_unknown_conversation_is_a_404(client: httpx2.AsyncClient, path: str, name: str) -> None:

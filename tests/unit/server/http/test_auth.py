@@ -126,7 +126,7 @@ async def no_tools(_user: str | None) -> Offer:
     raise AssertionError("a stranger came as far as the tools")
 
 
-async def test_no_route_but_the_health_check_answers_without_a_key() -> None:
+async def test_no_route_but_the_health_check_and_the_files_of_the_page_answers_without_a_key() -> None:
     app = create_app(ScriptedService(saying("Hi")), api_keys=(SECRET,), tools=no_tools)
     routes = set(routes_of(app.routes))
     assert {("POST", CHAT), ("GET", "/metrics"), ("GET", "/docs"), ("GET", "/openapi.json"), ("POST", "/mcp")} <= routes
@@ -144,6 +144,7 @@ async def test_no_route_but_the_health_check_answers_without_a_key() -> None:
                     status = await status_of(app, method, raw, headers)
                     seen = unquote(raw.partition(b"?")[0].decode())
                     public = seen in ("/health", "/v1/health") or (method, seen) == ("HEAD", "/")
+                    public = public or (method in ("GET", "HEAD") and seen.startswith("/web/") and status in (200, 404))
                     if status != 401:
                         assert public, (method, raw, status)
 

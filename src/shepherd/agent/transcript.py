@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from shepherd.cli.chat.attach import fenced
+from shepherd.agent.attachment import fenced
 from shepherd.core import (
     Audio,
     BadCall,
@@ -85,7 +85,7 @@ def to_markdown(messages: Sequence[Message], system: str | None, model: str) -> 
 
 def to_html(messages: Sequence[Message], system: str | None, model: str) -> str:
     """One page without scripts and without any other file."""
-    from markdown_it import MarkdownIt
+    from markdown_it import MarkdownIt  # noqa: PLC0415 - few conversations become a page
 
     # A model may name images on other servers, which would learn who opens the page.
     markdown = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["strikethrough", "table"])

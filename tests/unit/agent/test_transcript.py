@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.cli.chat import transcript
+from shepherd.agent import transcript
 from shepherd.core import Audio, BadCall, Image, InvalidRequest, Message, Reasoning, Text, ToolCall, ToolResult
 
 CONVERSATION = (

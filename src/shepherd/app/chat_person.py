@@ -1,0 +1,130 @@
+"""The person at a chat: questions of tools and forms of MCP servers, as events that any reader of the chat may answer.
+
+    tool ─ allow(question) ─▶ event `question` ─▶ a reader ─ answer(id, ...) ─▶ verdict, event `answered`
+
+A question that no reader hears waits a while, then counts as refused. Not here: what needs a question
+(`tools/permission.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, get_args
+
+from shepherd.core import InvalidRequest
+from shepherd.tools.base import Form, Question, Verdict
+from shepherd.wire.base import shown
+
+if TYPE_CHECKING:
+    from shepherd.app.event_log import EventLog
+
+Json = dict[str, Any]
+
+ABSENT_S = 10 * 60.0
+"""How long a question waits while nothing reads the events of its chat."""
+MOST_WAITING = 32
+"""Questions of one chat; more are refused at once."""
+MOST_SHOWN_CHARS = 200_000
+"""Of a difference or an argument in a question."""
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+
+
+class PersonAtChats:
+    """The `Person` that MCP servers ask: they do not say for which chat. It is the one at the only chat that runs a
+    turn; where there are several, or none, all is refused."""
+
+    def __init__(self) -> None:
+        self.running: Callable[[], Collection[ChatPerson]] = tuple
+        """Those at the chats that run a turn."""
+
+    async def allow(self, question: Question) -> Verdict:
+        person = self._find()
+        return "no" if person is None else await person.allow(question)
+
+    async def fill(self, form: Form) -> Mapping[str, Any] | None:
+        person = self._find()
+        return None if person is None else await person.fill(form)
+
+    def _find(self) -> ChatPerson | None:
+        running = [*self.running()]
+        return running[0] if len(running) == 1 else None
+
+
+class ChatPerson:
+    """A `Person`. One event loop."""
+
+    def __init__(self, log: EventLog, *, absent_s: float = ABSENT_S) -> None:
+        self._log = log
+        self._absent_s = absent_s
+        self._open: dict[str, tuple[Json, asyncio.Future[Any]]] = {}
+
+    @property
+    def questions(self) -> list[Json]:
+        """Those that wait, the oldest first."""
+        return [question for question, _ in self._open.values()]
+
+    async def allow(self, question: Question) -> Verdict:
+        verdicts = [each for each in VERDICTS if not question.each_time or each not in ("session", "always")]
+        asked: Json = {
+            "kind": "consent",
+            "tool": question.tool,
+            "effect": question.effect,
+            "subject": question.subject,
+            "diff": question.diff[:MOST_SHOWN_CHARS],
+            "why": question.why,
+            "arguments": dict(question.arguments),
+            "verdicts": verdicts,
+        }
+        verdict: Verdict = await self._ask(asked, refused="no")
+        return verdict
+
+    async def fill(self, form: Form) -> Mapping[str, Any] | None:
+        asked: Json = {
+            "kind": "form",
+            "server": form.server,
+            "message": form.message,
+            "schema": dict(form.fields),
+            "url": form.url,
+        }
+        values: Mapping[str, Any] | None = await self._ask(asked, refused=None)
+        return values
+
+    def answer(self, id: str, verdict: str | None, values: Mapping[str, Any] | None) -> None:
+        """Raises: `InvalidRequest` for a question that does not wait, and for an answer that it does not take."""
+        if id not in self._open:
+            raise InvalidRequest(
+                f"no question {shown(id)} waits here: it has been answered, or its turn is over", field="id", status=404
+            )
+        question, future = self._open[id]
+        answer: Any = values
+        if question["kind"] == "consent":
+            if verdict not in question["verdicts"]:
+                allowed = ", ".join(question["verdicts"])
+                raise InvalidRequest(f"verdict must be one of {allowed}, not {shown(verdict)}", field="verdict")
+            answer = verdict
+        elif verdict is not None:
+            raise InvalidRequest("this question is a form: send values, or null to refuse it", field="verdict")
+        if not future.done():
+            future.set_result(answer)
+
+    async def _ask(self, asked: Json, refused: Any) -> Any:
+        if len(self._open) >= MOST_WAITING:
+            return refused
+        id = secrets.token_hex(8)
+        asked = {"id": id, **asked}
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._open[id] = asked, future
+        self._log.put("question", asked)
+        try:
+            while True:
+                was_heard = self._log.n_readers > 0
+                await asyncio.wait((future,), timeout=self._absent_s)
+                if future.done():
+                    return future.result()
+                if not was_heard and not self._log.n_readers:
+                    return refused
+        finally:
+            del self._open[id]
+            self._log.put("answered", {"id": id})

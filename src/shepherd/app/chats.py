@@ -1,0 +1,704 @@
+"""The chats of the server: saved conversations that clients read, continue and watch over HTTP.
+
+    Chats ─ owner ─▶ ChatShelf: one folder of conversations ─ id ─▶ Chat: a Session, its file, its events
+                                                                     │
+    send, retry, edit, resume ─▶ a task of the server ─▶ events ─▶ EventLog ─▶ any number of readers
+                                                             └─▶ saved at the end of each answer
+
+A turn runs to its end whether a client reads or not. While it runs, `Chat.messages` are those in front of what it
+writes, and its events spell the rest. The terminal uses the same files: a file that another program has changed is read
+again before the next turn.
+
+Not here: the paths and bodies (`server/endpoints/chats.py`), the JSON of messages and events (`chat_view.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from shepherd.agent import modes
+from shepherd.agent.session import Session
+from shepherd.agent.storage import (
+    ConversationStore,
+    SavedConversation,
+    SavedListing,
+    SaveError,
+    given_sampling,
+)
+from shepherd.agent.turn import CallReturned, TurnEvent
+from shepherd.agent.with_memory import entry_of
+from shepherd.app.chat_person import ChatPerson
+from shepherd.app.chat_view import put_event, shown_message, shown_usage
+from shepherd.app.event_log import EventLog
+from shepherd.core import (
+    Audio,
+    CallDelta,
+    CallStarted,
+    Finished,
+    Image,
+    InvalidRequest,
+    Message,
+    ReasoningDelta,
+    ShepherdError,
+    Started,
+    Text,
+    TextDelta,
+    Usage,
+)
+from shepherd.memory.records import digest
+from shepherd.memory.users import LOCAL
+from shepherd.process.pools import in_pool
+from shepherd.wire.base import public_error, shown
+
+if TYPE_CHECKING:
+    from shepherd.app.conversations import Conversations, Target
+    from shepherd.app.toolset import Toolset
+    from shepherd.config import Config
+    from shepherd.core.status import ModelCard
+    from shepherd.memory.store import MemoryStore
+    from shepherd.tools.permission import Mode
+
+logger = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+Attached = Text | Image | Audio
+Action = Literal["send", "retry", "edit", "resume"]
+ACTIONS: tuple[Action, ...] = ("send", "retry", "edit", "resume")
+
+MOST_OPEN = 64
+"""Chats of one owner that are held in memory; beyond that, the one that was used longest ago is closed."""
+MOST_RUNNING = 16
+"""Turns that run at the same time, of all owners; they hold no connection that admission would count."""
+MOST_NAMES = 1_000
+"""Former ids of chats that still find them."""
+MOST_READERS = 64
+"""Of the events of one chat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose chats they are, and what their tools may do."""
+
+    user: str = LOCAL
+    """Of the memory."""
+    cells: str = ""
+    """The owner of what they leave in a cache, as that of a request."""
+    is_guest: bool = False
+    """One user among others: the chats are in a folder of the user, and its tools are those of HTTP clients."""
+
+
+class Busy(InvalidRequest):
+    """The chat is in a state that does not take the request now."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, status=409)
+
+
+class NoSuchChat(InvalidRequest):
+    def __init__(self, id: str) -> None:
+        super().__init__(
+            f"there is no chat {shown(id)}; GET /v1/chats lists those that there are", field="id", status=404
+        )
+
+
+class Chats:
+    """All chats of one program. One event loop."""
+
+    def __init__(
+        self,
+        config: Config,
+        conversations: Conversations,
+        toolset: Toolset,
+        *,
+        memory: Callable[[str | None], MemoryStore | None],
+        models: Callable[[], Sequence[ModelCard]],
+    ) -> None:
+        """`memory`: that of a user, not on the event loop. `models`: those that a request can name."""
+        self.memory = memory
+        self.models = models
+        self.config = config
+        self.conversations = conversations
+        self.toolset = toolset
+        self._shelves: dict[Owner, ChatShelf] = {}
+        self.asked: dict[asyncio.Task[None], ChatPerson] = {}
+        """By running turn, the person at its chat; those of guests are asked nothing."""
+        self.running: set[asyncio.Task[None]] = set()
+
+    def of(self, owner: Owner) -> ChatShelf:
+        if owner not in self._shelves:
+            self._shelves[owner] = ChatShelf(self, owner)
+        return self._shelves[owner]
+
+    async def aclose(self) -> None:
+        """Stop the turns that run, and save what they have."""
+        await asyncio.sleep(0)  # a task that is cancelled before its first step would never end its turn
+        running = set(self.running)
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
+
+
+class ChatShelf:
+    """The chats of one owner."""
+
+    def __init__(self, chats: Chats, owner: Owner) -> None:
+        self.chats = chats
+        self.owner = owner
+        self.saves = _saves(chats.toolset, owner)
+        """None = conversations are not saved, and last as long as the program."""
+        self._open: OrderedDict[str, Chat] = OrderedDict()
+        """By id, the one that was used last at the end."""
+        self._renamed: OrderedDict[str, str] = OrderedDict()
+        """By former id."""
+        self._listings: dict[str, tuple[tuple[int, int], SavedListing]] = {}
+        """By name, with the stamp of the file that was read."""
+
+    async def page(self, cursor: str | None, limit: int) -> Json:
+        """The newest chats first, those behind the chat `cursor`. Raises: `InvalidRequest`, `SaveError`."""
+        saves = self.saves
+        names = [] if saves is None else await asyncio.to_thread(saves.names)
+        unsaved = [chat.id for chat in reversed(self._open.values()) if chat.id not in names and chat.is_begun]
+        ids = [*unsaved, *names]
+        if cursor is not None:
+            if (at := self._renamed.get(cursor, cursor)) not in ids:
+                raise InvalidRequest(
+                    f"cursor names no chat: {shown(cursor)}; take next of the page before", field="cursor"
+                )
+            ids = ids[ids.index(at) + 1 :]
+        page = ids[:limit]
+        rows = [self._row(id, await asyncio.to_thread(self._listed, id) if id in names else None) for id in page]
+        return {"chats": rows} | ({"next": page[-1]} if len(ids) > limit else {})
+
+    async def create(self, model: str | None, system: str | None) -> Chat:
+        """A new chat; it has no file before its first answer. Raises: `InvalidRequest` for an unknown model."""
+        chat = await self._made(f"new-{secrets.token_hex(6)}", self.chats.conversations.active_target)
+        if model:
+            await chat.move(model)
+        if system is not None:
+            chat.session.system = system
+        self._keep(chat)
+        return chat
+
+    async def draft(self) -> Chat:
+        """A new chat that no list has: it shows what one may do."""
+        return await self._made("draft", self.chats.conversations.active_target)
+
+    async def search(self, query: str, limit: int) -> list[Json]:
+        """The exchanges of all conversations that answer a query, as the memory finds them; `chat` where the
+        conversation is saved. Raises: `InvalidRequest`, `MemoryFailure`."""
+        store = await in_pool("memory", self.chats.memory, self.owner.user)
+        if store is None:
+            raise InvalidRequest("this server has no memory: it is switched off in the configuration", status=404)
+        hits = await in_pool("memory", store.search, query, limit)
+        sessions = await in_pool("memory", store.sessions, {hit.conversation for hit in hits})
+        saves = self.saves
+        names = [] if saves is None else await asyncio.to_thread(saves.names)
+        listed = await asyncio.to_thread(lambda: [self._listed(name) for name in names])
+        by_session = {each.id: each.name for each in listed if each.id}
+        found: list[Json] = []
+        for hit in hits:
+            row: Json = {
+                "title": hit.title,
+                "role": hit.role,
+                "excerpt": hit.snippet,
+                "ids": [hit.message_id],
+                "time": hit.timestamp.timestamp(),
+            }
+            if (name := by_session.get(sessions.get(hit.conversation, ""))) is not None:
+                row["chat"] = name
+                chat = await self.get(name)
+                wanted = hit.user_message.strip()
+                asked = (at for at, each in enumerate(chat.messages) if each.is_input)
+                row["at"] = next((at for at in asked if chat.messages[at].own_text.strip() == wanted), None)
+            found.append(row)
+        return found
+
+    async def get(self, id: str) -> Chat:
+        """The chat of this id, as its file is now. Raises: `NoSuchChat`, `SaveError`."""
+        id = self._renamed.get(id, id)
+        if (chat := self._open.get(id)) is not None:
+            self._open.move_to_end(id)
+            await chat.read_again()
+            return chat
+        names = () if self.saves is None else await asyncio.to_thread(self.saves.names)
+        if self.saves is None or id not in names:
+            raise NoSuchChat(id)
+        stamp = self.saves.stamp(id)
+        saved = await asyncio.to_thread(self.saves.load, id)
+        if (chat := self._open.get(id)) is not None:  # another request was faster
+            return chat
+        here = self.chats.conversations
+        choice = here.find_choice(saved.model) if saved.model else None
+        target = here.active_target if choice is None else await here.target(choice.name)
+        chat = await self._made(id, target)
+        if (other := self._open.get(id)) is not None:
+            return other
+        chat.restore(saved, stamp)
+        self._keep(chat)
+        return chat
+
+    async def remove(self, id: str) -> None:
+        """Delete a chat and its file. Raises: `NoSuchChat`, `Busy`, `SaveError`."""
+        chat = await self.get(id)
+        chat.refuse_if_running("delete it")
+        self._open.pop(chat.id, None)
+        if self.saves is not None and chat.stamp is not None:
+            await asyncio.to_thread(self.saves.remove, chat.id)
+        chat.is_gone = True
+        chat.log.put("changed", {"what": ["deleted"]})
+
+    def rename(self, chat: Chat, id: str) -> None:
+        """The chat has another id from now on; the former one still finds it."""
+        former, chat.id = chat.id, id
+        if self._open.pop(former, None) is not None:
+            self._open[id] = chat
+        self._renamed[former] = id
+        for earlier, to in self._renamed.items():
+            if to == former:
+                self._renamed[earlier] = id
+        while len(self._renamed) > MOST_NAMES:
+            self._renamed.popitem(last=False)
+
+    def _keep(self, chat: Chat) -> None:
+        self._open[chat.id] = chat
+        idle = [
+            id for id, each in self._open.items() if not each.is_running and not each.log.n_readers and each != chat
+        ]
+        for id in idle[: max(0, len(self._open) - MOST_OPEN)]:
+            del self._open[id]
+
+    async def _made(self, id: str, target: Target) -> Chat:
+        chats, owner, log = self.chats, self.owner, EventLog(time.time_ns() // 1_000_000)
+        person = ChatPerson(log)
+        allows_tools = chats.config.server.use_tools or not owner.is_guest
+        session = await in_pool(
+            "memory",
+            lambda: chats.conversations.chat(
+                target,
+                user=owner.user,
+                owner=owner.cells,
+                person=None if owner.is_guest else person,
+                tools=allows_tools,
+            ),
+        )
+        return Chat(self, id, session, target, log=log, person=person)
+
+    def _listed(self, name: str) -> SavedListing:
+        assert self.saves is not None
+        stamp = self.saves.stamp(name)
+        known = self._listings.get(name)
+        if known is not None and known[0] == stamp:
+            return known[1]
+        listed = self.saves.listing(name)
+        if stamp is not None:
+            self._listings[name] = stamp, listed
+        return listed
+
+    def _row(self, id: str, listed: SavedListing | None) -> Json:
+        chat = self._open.get(id)
+        if listed is None:
+            assert chat is not None
+            return {
+                "id": id,
+                "session": chat.session.id,
+                "title": chat.session.title,
+                "model": chat.session.model,
+                "changed": chat.used_s,
+                "n_messages": len(chat.session.messages),
+                "first": "",
+                "last": "",
+                "running": chat.is_running,
+            }
+        return {
+            "id": id,
+            "session": None if chat is None else chat.session.id,
+            "title": listed.title,
+            "model": listed.model,
+            "changed": listed.changed.timestamp(),
+            "n_messages": listed.n_messages,
+            "first": listed.first,
+            "last": listed.last,
+            "running": chat is not None and chat.is_running,
+        } | ({"error": listed.error} if listed.error else {})
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What runs now."""
+
+    index: int
+    """Of the first message that it writes; those in front of it stay."""
+    begun: tuple[Message, ...]
+    """What stands there at its start: the question, or the answer that is continued."""
+    number: int
+    task: asyncio.Task[None] | None = None
+
+
+class Chat:
+    """One chat. Its session has one turn at a time."""
+
+    def __init__(
+        self, shelf: ChatShelf, id: str, session: Session, target: Target, *, log: EventLog, person: ChatPerson
+    ) -> None:
+        self.id = id
+        self.session = session
+        self.target = target
+        self.log = log
+        self.person = person
+        self.used_s = time.time()
+        """When its last turn began or ended."""
+        self.stamp: tuple[int, int] | None = None
+        """Of its file, as it was read or written last; None without a file."""
+        self.mode: Mode = "ask"
+        self.is_gone = False
+        self._shelf = shelf
+        self._turn: _Turn | None = None
+        self._n_turns = 0
+        self._saved: SavedConversation | None = None
+        """As it was read or written last."""
+        self._model: object = None
+        """The loaded model that has recognised the conversation."""
+        self._results: dict[str, Json] = {}
+        """By call, what its result shows besides; of the turns since it was opened."""
+        self._stats: dict[int, Json] = {}
+        """By index of the answer, as `_results`."""
+
+    # what it is
+
+    @property
+    def is_running(self) -> bool:
+        return self._turn is not None
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether it has anything that a list should show."""
+        return self.is_running or bool(self.session.messages)
+
+    @property
+    def shelf(self) -> ChatShelf:
+        return self._shelf
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """All messages; while a turn runs, those in front of what it writes, and what it began with."""
+        if (turn := self._turn) is not None:
+            return (*self.session.messages[: turn.index], *turn.begun)
+        return self.session.messages
+
+    def refuse_if_running(self, purpose: str) -> None:
+        """Raises: `Busy`."""
+        if self.is_running:
+            raise Busy(f"a turn of this chat is running; stop it before you {purpose}, or wait for its end")
+
+    def shown(self, before: int | None, limit: int) -> Json:
+        session, messages = self.session, self.messages
+        end = len(messages) if before is None else min(before, len(messages))
+        begin = max(0, end - limit)
+        return {
+            "id": self.id,
+            "session": session.id,
+            "title": session.title,
+            "model": session.model,
+            "system": session.system,
+            "sampling": given_sampling(session.sampling),
+            "mode": self.mode,
+            "n_messages": len(messages),
+            "messages": self._shown(messages[begin:end], begin),
+            "running": self.is_running,
+            "can_resume": not self.is_running and session.can_resume,
+            "last_event": self.log.number,
+            "questions": self.person.questions,
+            "branches": [
+                {"at": at, "count": n, "current": current} for at, (n, current) in sorted(session.branches.items())
+            ],
+            "usage": {**shown_usage(session.usage), "prompt": session.usage.prompt, "n_ctx": session.n_ctx},
+        }
+
+    def _shown(self, messages: Sequence[Message], begin: int) -> list[Json]:
+        found = []
+        for at, message in enumerate(messages, start=begin):
+            row = shown_message(message, at, self.id, self._results)
+            if at in self._stats:
+                row["stats"] = self._stats[at]
+            found.append(row)
+        return found
+
+    # turns
+
+    def send(self, parts: Sequence[Attached]) -> int:
+        """Ask a question; the number of the turn, which runs from now on. Raises: `Busy`, `InvalidRequest`."""
+        parts = (*modes.notices(self.mode, self.session.messages), *parts)
+        n = len(self.session.messages)
+        return self._begin("send", n, (Message("user", tuple(parts)),), lambda: self.session.chat(parts))
+
+    def resume(self) -> int:
+        """Continue an interrupted turn; as `send`."""
+        self.refuse_if_running("continue the last one")
+        self.session.check_can_resume()
+        messages = self.session.messages
+        begun = messages[-1:] if messages[-1].role == "assistant" else ()
+        return self._begin("resume", len(messages) - len(begun), begun, self.session.resume)
+
+    def retry(self, at: int | None = None) -> int:
+        """Answer the last question again, or the one that is message `at`; as `send`."""
+        self.refuse_if_running("ask again")
+        at = self.session.question_at(at, "try again")
+        return self._begin("retry", at, self.session.messages[at : at + 1], lambda: self.session.retry(at))
+
+    def edit(self, parts: Sequence[Attached], at: int | None = None) -> int:
+        """Replace the last question, or the one that is message `at`, and answer it; as `send`."""
+        self.refuse_if_running("change its question")
+        at = self.session.question_at(at, "change")
+        parts = (*modes.notices(self.mode, self.session.messages[:at]), *parts)
+        return self._begin("edit", at, (Message("user", tuple(parts)),), lambda: self.session.edit(parts, at))
+
+    # changes between turns
+
+    async def switch(self, at: int, place: int) -> None:
+        """Continue with another version of the question that is message `at`. Raises: `Busy`, `InvalidRequest`."""
+        self.refuse_if_running("change to another branch")
+        self.session.switch(at, place)
+        self._stats = {index: each for index, each in self._stats.items() if index < at}
+        await self.changed("messages")
+
+    async def move(self, name: str) -> None:
+        """Let another model answer from now on; it is loaded at the next turn. Raises: `Busy`, `InvalidRequest`."""
+        self.refuse_if_running("change the model")
+        here = self._shelf.chats.conversations
+        if self._shelf.owner.is_guest and here.find_choice(name) is None:
+            known = ", ".join(each.name for each in here.choices())
+            raise InvalidRequest(f"model must be one of {known}, not {shown(name)}", field="model")
+        target = await here.target(name, self.target)
+        self.refuse_if_running("change the model")
+        await in_pool("memory", here.move_chat, self.session, target)
+        self.target, self._model = target, None
+        self.set_mode(self.mode)
+        await self.changed("model")
+
+    def set_mode(self, mode: Mode) -> None:
+        """What runs without a question from now on, also in the turn that runs."""
+        self.mode = mode
+        modes.apply(mode, self.session)
+
+    async def undo(self) -> str | None:
+        """Take the last exchange back; the text of its question, None where there is none. Raises: `Busy`."""
+        self.refuse_if_running("take a turn back")
+        text = self.session.undo()
+        if text is not None:
+            await self.changed("messages")
+            store = await in_pool("memory", self._shelf.chats.memory, self._shelf.owner.user)
+            if store is not None:
+                kept = [entry_of(message) for message in self.session.messages]
+                await in_pool("memory", store.take_back, self.session.id, kept)
+        return text
+
+    async def changed(self, *what: str) -> None:
+        """Save the chat, and tell its readers. Raises: `SaveError`, `Busy`."""
+        await self.save()
+        self.log.put("changed", {"what": list(what)})
+
+    async def stop(self) -> bool:
+        """Stop the turn that runs, and wait for its end; False where none runs."""
+        task = self._turn.task if self._turn is not None else None
+        if task is None:
+            return False
+        await asyncio.sleep(0)  # as in `Chats.aclose`
+        task.cancel()
+        await asyncio.wait((task,))
+        return True
+
+    def _begin(
+        self,
+        action: Action,
+        index: int,
+        begun: tuple[Message, ...],
+        stream: Callable[[], AsyncGenerator[TurnEvent, None]],
+    ) -> int:
+        self.refuse_if_running("begin another one")
+        running = self._shelf.chats.running
+        if len(running) >= MOST_RUNNING:
+            raise InvalidRequest(
+                f"{len(running)} turns are running on this server, and that is the most; try again when one has ended",
+                status=429,
+            )
+        self._n_turns += 1
+        self.used_s = time.time()
+        self._turn = turn = _Turn(index, begun, self._n_turns)
+        self.log.begin()
+        self.log.put("turn", {"action": action, "index": index, "messages": self._shown(begun, index)})
+        turn.task = asyncio.create_task(self._play(turn, stream))
+        running.add(turn.task)
+        turn.task.add_done_callback(running.discard)
+        if not self._shelf.owner.is_guest:
+            self._shelf.chats.asked[turn.task] = self.person
+            turn.task.add_done_callback(self._shelf.chats.asked.pop)
+        return turn.number
+
+    async def _play(self, turn: _Turn, stream: Callable[[], AsyncGenerator[TurnEvent, None]]) -> None:
+        reason, problem = "done", None
+        here, timing = self._shelf.chats.conversations, _Timing()
+        try:
+            if not here.is_loaded(self.target):
+                self.log.put("loading", {"model": self.session.model})
+            async with here.kept_loaded(self.target) as model:
+                self._recognise(model)
+                async with aclosing(stream()) as events:
+                    async for event in events:
+                        await self._take(event, timing)
+        except asyncio.CancelledError:  # a client has stopped it, or the server stops: what there is, is saved
+            reason = "stopped"
+        except ShepherdError as error:
+            reason, problem = "error", {"code": error.code, "message": public_error(error)[1]}
+        except Exception as error:  # the wall: the turn has no caller
+            logger.exception("a turn of a chat failed unexpectedly")
+            reason, problem = "error", {"code": "server_error", "message": public_error(error)[1]}
+        try:
+            await self.save()
+        except asyncio.CancelledError:
+            reason = "stopped"
+        except ShepherdError as error:
+            problem = problem or {"code": error.code, "message": error.message}
+            reason = "error"
+        finally:
+            self._turn = None
+            self.used_s = time.time()
+            self._stats = {at: each for at, each in self._stats.items() if at < turn.index}
+            self._stats |= timing.by_answer(self.session.messages, turn.index)
+            end: Json = {"reason": reason, "index": turn.index, "can_resume": self.session.can_resume}
+            end["messages"] = self._shown(self.session.messages[turn.index :], turn.index)
+            self.log.put("end", end | ({"error": problem} if problem else {}))
+
+    async def _take(self, event: TurnEvent, timing: _Timing) -> None:
+        shown = timing.take(event)
+        if isinstance(event, CallReturned):
+            extra = {"summary": event.summary, "diff": event.diff}
+            self._results[event.result.call_id] = {name: value for name, value in extra.items() if value}
+        put_event(self.log, event, timing.call, shown)
+        if isinstance(event, Finished) and event.reason == "tool_calls":
+            with contextlib.suppress(SaveError):  # the end of the turn tries again, and reports it
+                await self.save()
+
+    def _recognise(self, model: object) -> None:
+        """A model that was loaded since the last turn recognises what is saved of the conversation."""
+        if model is not self._model and self._saved is not None and self._saved.messages == self.session.messages:
+            self.session.restore(self._saved)
+        self._model = model
+
+    # its file
+
+    def restore(self, saved: SavedConversation, stamp: tuple[int, int] | None) -> None:
+        self.session.restore(saved)
+        self._saved, self.stamp = saved, stamp
+
+    async def read_again(self) -> None:
+        """Read its file, if another program has changed it. Raises: `SaveError`."""
+        saves = self._shelf.saves
+        if saves is None or self.stamp is None or self.is_running:
+            return
+        stamp = await asyncio.to_thread(saves.stamp, self.id)
+        if stamp is None or stamp == self.stamp:
+            return
+        saved = await asyncio.to_thread(saves.load, self.id)
+        if self._turn is not None:  # a turn has begun meanwhile
+            return
+        self.restore(saved, stamp)
+        self.log.put("changed", {"what": ["messages", "title", "system"]})
+
+    async def save(self) -> None:
+        """Write its file. A file that another program has written meanwhile stays, and the chat gets one of its own.
+
+        Raises: `SaveError`.
+        """
+        saves = self._shelf.saves
+        if saves is None or self.is_gone or (self.stamp is None and not self.session.messages):
+            return
+        name = "" if self.stamp is None else self.id
+        conflict = self.stamp is not None and saves.stamp(self.id) not in (None, self.stamp)
+        if conflict:
+            self.session.detach(str(uuid.uuid4()))
+            name = ""
+        saved = self._to_saved()
+        name = await asyncio.to_thread(saves.save, saved, name)
+        self.stamp, self._saved = saves.stamp(name), saved
+        if name != self.id:
+            self._shelf.rename(self, name)
+            self.log.put("saved", {"id": name, "title": self.session.title})
+        if conflict:
+            raise Busy("another program has changed this conversation meanwhile; this turn is in a copy of it")
+
+    def _to_saved(self) -> SavedConversation:
+        made = replace(self.session.to_saved(), folder=str(_here()))
+        before = self._saved
+        if not made.quotes and before is not None:  # a model that is not loaded knows of none
+            quotes = {
+                at: quote for at, quote in before.quotes.items() if made.messages[: at + 1] == before.messages[: at + 1]
+            }
+            made = replace(made, quotes=quotes)
+        return made
+
+
+class _Timing:
+    """The times of the answers of one turn, and whose arguments come."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.call = ""
+        """The id of the call whose arguments come."""
+        self._clock = clock
+        self._began_s = clock()
+        self._first_s: float | None = None
+        self._finished: list[Json] = []
+
+    def take(self, event: TurnEvent) -> Json:
+        """What the event of a finished answer shows besides."""
+        match event:
+            case Started():
+                self._began_s, self._first_s = self._clock(), None
+            case TextDelta() | ReasoningDelta() | CallStarted() | CallDelta():
+                self._first_s = self._clock() if self._first_s is None else self._first_s
+                if isinstance(event, CallStarted):
+                    self.call = event.id
+            case Finished(usage=usage):
+                timing = self._of(usage)
+                self._finished.append({**shown_usage(usage), **timing})
+                return timing
+            case _:
+                pass
+        return {}
+
+    def by_answer(self, messages: Sequence[Message], index: int) -> dict[int, Json]:
+        """The figures of each answer, by its index; the newest belong to the last answers."""
+        answers = [at for at in range(index, len(messages)) if messages[at].role == "assistant"]
+        return dict(zip(answers, self._finished, strict=False))
+
+    def _of(self, usage: Usage) -> Json:
+        if self._first_s is None:
+            return {}
+        seconds = self._clock() - self._first_s
+        speed = (usage.output - 1) / seconds if usage.output > 1 and seconds > 0 else 0.0
+        return {"first_token_s": round(self._first_s - self._began_s, 3), "tokens_per_s": round(speed, 1)}
+
+
+def _saves(toolset: Toolset, owner: Owner) -> ConversationStore | None:
+    saves = toolset.saves()
+    if saves is None or not owner.is_guest:
+        return saves
+    return toolset.saves(f"users/{digest(owner.user.encode('utf-8', 'replace')).hex()}")
+
+
+def _here() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return Path()

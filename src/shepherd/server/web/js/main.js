@@ -1,0 +1,211 @@
+/** The frame of the page: sidebar, panel, living window, what lies over them, and the keys that work everywhere. */
+import { signal } from "@preact/signals";
+import { html } from "htm/preact";
+import { render } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { needsKey, online, setKey } from "./api.js";
+import * as state from "./state.js";
+import { Switcher } from "./switcher.js";
+import { Button, Dialog, Field, Icon, Toasts } from "./ui.js";
+
+/** Of each panel: its module, what it exports, its name, its icon. */
+const PANELS = {
+  chat: { load: () => import("./chat/view.js").then((module) => module.ChatView), title: "Chat", icon: "chat" },
+  models: { load: () => import("./models.js").then((module) => module.ModelsView), title: "Models", icon: "models" },
+  memory: { load: () => import("./memory.js").then((module) => module.MemoryView), title: "Memory", icon: "memory" },
+  usage: { load: () => import("./usage.js").then((module) => module.UsageView), title: "Usage", icon: "usage" },
+};
+const loadChats = () => import("./chat/sidebar.js").then((module) => module.ChatList);
+const loadWindow = () => import("./window/view.js").then((module) => module.WindowView);
+const THEMES = /** @type {const} */ ({ system: "As the system", light: "Light", dark: "Dark" });
+
+/** What lies over the page. */
+const over = signal(/** @type {"" | "switcher" | "help"} */ (""));
+const close = () => (over.value = "");
+
+/** A part of the page that is loaded when it is needed. @param {{load: () => Promise<any>, [prop: string]: any}} props */
+function Part({ load, ...props }) {
+  const [found, setFound] = useState(/** @type {{view?: any, error?: string}} */ ({}));
+  useEffect(() => {
+    load().then(
+      (view) => setFound({ view }),
+      (error) => setFound({ error: String(error.message ?? error) }),
+    );
+  }, [load]);
+  if (found.error) return html`<p class="notice" role="alert">This part of the page did not load: ${found.error}</p>`;
+  return found.view ? html`<${found.view} ...${props} />` : null;
+}
+
+function Sidebar() {
+  const { panel } = state.route.value;
+  return html`<nav class="sidebar" aria-label="Chats and panels" data-open=${state.drawerOpen.value}>
+    <header>
+      <a class="brand" href="#/chat"><img src="web/icon.svg" alt="" width="22" height="22" />Shepherd</a>
+      <${Button} label="Search and switch (Ctrl K)" icon="search" kind="quiet" short onClick=${() => (over.value = "switcher")} />
+    </header>
+    <a class="button new" href="#/chat"><${Icon} name="plus" /><span>New chat</span></a>
+    <div class="chats"><${Part} load=${loadChats} /></div>
+    <footer>
+      ${Object.entries(PANELS).map(
+        ([name, { title, icon }]) =>
+          name !== "chat" &&
+          html`<a key=${name} href=${`#/${name}`} aria-current=${panel === name ? "page" : undefined}>
+            <${Icon} name=${icon} />${title}
+          </a>`,
+      )}
+      <div class="row">
+        <${Button} label=${`Colours: ${THEMES[state.theme.value].toLowerCase()}`} kind="quiet" short
+          icon=${{ system: "system", light: "sun", dark: "moon" }[state.theme.value]} onClick=${nextTheme} />
+        <${Button} label="Keyboard shortcuts" icon="help" kind="quiet" short onClick=${() => (over.value = "help")} />
+      </div>
+    </footer>
+  </nav>`;
+}
+
+function nextTheme() {
+  const names = /** @type {(keyof typeof THEMES)[]} */ (Object.keys(THEMES));
+  state.theme.value = names[(names.indexOf(state.theme.value) + 1) % names.length];
+}
+
+function KeyDialog() {
+  const [text, setText] = useState("");
+  /** @param {Event} event */
+  function give(event) {
+    event.preventDefault();
+    if (text.trim()) setKey(text.trim());
+  }
+  return html`<${Dialog} title="API key">
+    <form onSubmit=${give}>
+      <p>${needsKey.value} It is kept in this tab until you close it, and sent to this server only.</p>
+      <${Field} label="API key" type="password" autocomplete="off" autofocus value=${text}
+        onInput=${(/** @type {any} */ event) => setText(event.target.value)} />
+      <div class="actions"><${Button} label="Continue" kind="primary" type="submit" disabled=${!text.trim()} /></div>
+    </form>
+  <//>`;
+}
+
+const Help = () =>
+  html`<${Dialog} title="Keyboard shortcuts" onClose=${close}>
+    <dl class="keys">
+      ${[...state.commands.value.values()].map(
+        ({ id, label, keys }) =>
+          keys &&
+          html`<div key=${id}>
+            <dt>${label}</dt>
+            <dd>${keys.split(" ").map((key) => html`<kbd key=${key}>${key}</kbd> `)}</dd>
+          </div>`,
+      )}
+    </dl>
+  <//>`;
+
+const Banners = () =>
+  html`<div class="banners" role="status">
+    ${
+      !online.value &&
+      html`<div class="banner warning"><${Icon} name="warning" />The server cannot be reached. Trying again…</div>`
+    }
+    ${
+      online.value &&
+      !state.isReady.value &&
+      state.server.value.status &&
+      html`<div class="banner warning">
+        <${Icon} name="info" />
+        ${state.server.value.status === "loading" ? "The model is loading…" : `The server cannot answer: ${state.server.value.detail}`}
+      </div>`
+    }
+    ${
+      state.isOld.value &&
+      html`<div class="banner">
+        <${Icon} name="info" /><span class="grow">The server is a newer one than this page.</span>
+        <${Button} label="Reload" onClick=${() => location.reload()} />
+      </div>`
+    }
+  </div>`;
+
+function App() {
+  const { panel, id } = state.route.value;
+  const { load, title } = PANELS[/** @type {keyof typeof PANELS} */ (panel)] ?? PANELS.chat;
+  const isChat = load === PANELS.chat.load;
+  useEffect(() => {
+    state.drawerOpen.value = false;
+    if (!isChat) document.title = `${title} · Shepherd`;
+    else if (!id) document.title = "Shepherd";
+  }, [panel, id]);
+  return html`<a class="skip" href="#main" onClick=${skip}>Skip to the content</a>
+    <div class="app" data-window=${isChat ? (state.windowOpen.value ? "open" : "closed") : "none"}>
+      <${Sidebar} />
+      ${state.drawerOpen.value && html`<div class="scrim" onClick=${() => (state.drawerOpen.value = false)} />`}
+      <header class="top">
+        <${Banners} />
+        <div class="phone">
+          <${Button} label="Chats and panels" icon="menu" kind="quiet" short aria-expanded=${String(state.drawerOpen.value)}
+            onClick=${() => (state.drawerOpen.value = true)} />
+          <a class="brand" href="#/chat">Shepherd</a>
+          <${Button} label="Search and switch" icon="search" kind="quiet" short onClick=${() => (over.value = "switcher")} />
+        </div>
+      </header>
+      <main id="main" tabindex="-1"><${Part} load=${load} key=${title} id=${id} /></main>
+      ${
+        isChat &&
+        html`<aside class="window" aria-label="Living window">
+          <${Part} load=${loadWindow} chat=${state.chatId.value} />
+        </aside>`
+      }
+    </div>
+    <${Toasts} />
+    ${over.value === "switcher" && html`<${Switcher} onClose=${close} />`}
+    ${over.value === "help" && html`<${Help} />`} ${needsKey.value !== null && html`<${KeyDialog} />`}`;
+}
+
+/** @param {Event} event */
+function skip(event) {
+  event.preventDefault();
+  document.getElementById("main")?.focus();
+}
+
+state.addCommands([
+  { id: "switch", label: "Search and switch", icon: "search", keys: "Ctrl K", run: () => (over.value = "switcher") },
+  { id: "new", label: "New chat", icon: "plus", keys: "Ctrl Shift O", run: () => state.go("chat") },
+  { id: "window", label: "Open or close the living window", icon: "window", keys: "Ctrl J", run: state.toggleWindow },
+  { id: "models", label: "Models", icon: "models", run: () => state.go("models") },
+  { id: "memory", label: "Memory", icon: "memory", run: () => state.go("memory") },
+  { id: "usage", label: "Usage", icon: "usage", run: () => state.go("usage") },
+  { id: "theme", label: "Change the colours", icon: "moon", run: nextTheme },
+  { id: "help", label: "Keyboard shortcuts", icon: "help", keys: "?", run: () => (over.value = "help") },
+]);
+
+addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && state.drawerOpen.value) state.drawerOpen.value = false;
+  const typing = event.target instanceof Element && event.target.matches("input, textarea, select, [contenteditable]");
+  const held = (event.ctrlKey || event.metaKey ? "Ctrl " : "") + (event.shiftKey && event.key !== "?" ? "Shift " : "");
+  const pressed = held + (event.key.length === 1 ? event.key.toUpperCase() : event.key);
+  const isFree = !document.querySelector("dialog[open]") && !(typing && !held.startsWith("Ctrl"));
+  const command = isFree && [...state.commands.value.values()].find((each) => each.keys === pressed);
+  if (!command || event.altKey || event.defaultPrevented) return;
+  event.preventDefault();
+  command.run();
+});
+
+/** Whether there is no model, or this is the first visit and none was chosen yet. */
+async function needsModel() {
+  if (!state.server.value.models.length) return true;
+  if (localStorage.getItem("shepherd.visited")) return false;
+  localStorage.setItem("shepherd.visited", "yes");
+  return (await import("./models.js")).isUnchosen().catch(() => false);
+}
+
+/** Asks the server what it has, at the start and whenever it was away or is not ready. */
+async function keepLooking() {
+  for (let isFirst = true; ; await new Promise((resolve) => setTimeout(resolve, 1500))) {
+    if (!isFirst && online.value && state.isReady.value) continue;
+    await state.refreshServer().catch(state.tell);
+    if (!online.value || !state.isReady.value) continue;
+    await state.refreshChats().catch(() => {});
+    if (isFirst && !location.hash && (await needsModel()) && !location.hash)
+      state.go("models", null, { replace: true });
+    isFirst = false;
+  }
+}
+
+render(html`<${App} />`, /** @type {HTMLElement} */ (document.getElementById("app")));
+keepLooking();

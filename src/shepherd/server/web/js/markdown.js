@@ -1,0 +1,315 @@
+/**
+ * Markdown of models, as it arrives, to elements.
+ *
+ *     ├─ settled: parsed once, never again ─┤├─ open: the last block, parsed at each frame ─┤
+ *
+ * A block is settled when another one has begun in a line that is complete: Markdown decides about blocks line by
+ * line, so nothing that follows can change it. The elements are those of the whole text, however it was cut.
+ *
+ * Two walls stand between a text and the page: the renderer writes only what it knows, and DOMPurify lets through only
+ * what is in the lists below. Nothing is fetched: images of other addresses become links.
+ */
+import DOMPurify from "dompurify";
+import { html } from "htm/preact";
+import { Lexer, Marked } from "marked";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { copyText } from "./ui.js";
+
+const LINK = /^(https?:\/\/|mailto:)/i;
+const OWN_IMAGE = /^(data:image\/(png|jpeg|gif|webp|avif);base64,|blob:)/i;
+/** Tags that a text may bring itself, without attributes; others are shown as text. */
+const WRITTEN = new Set("b br code del em hr i ins kbd mark s small strong sub sup u".split(" "));
+const TAGS = [...WRITTEN, ..."a blockquote h1 h2 h3 h4 h5 h6 img input li ol p pre span".split(" ")];
+TAGS.push(..."table tbody td th thead tr ul".split(" "));
+const ATTRIBUTES = ["align", "alt", "checked", "data-language", "data-math", "disabled", "href", "src", "start", "title", "type"];
+/** Characters of a block of code from which it is not coloured. */
+const LONGEST_COLOURED = 100_000;
+/** A file of `vendor/highlight/languages` for each name that models use. */
+const LANGUAGES = new Map(
+  Object.entries({
+    bash: "bash sh zsh shellscript",
+    c: "c h",
+    cpp: "cpp c++ cc cxx hpp",
+    csharp: "csharp cs c#",
+    css: "css",
+    diff: "diff patch",
+    dockerfile: "dockerfile docker containerfile",
+    go: "go golang",
+    ini: "ini toml conf",
+    java: "java",
+    javascript: "javascript js jsx mjs cjs",
+    json: "json jsonc json5 jsonl",
+    kotlin: "kotlin kt",
+    markdown: "markdown md",
+    php: "php",
+    python: "python py python3",
+    ruby: "ruby rb",
+    rust: "rust rs",
+    shell: "shell console shellsession",
+    sql: "sql sqlite postgresql",
+    swift: "swift",
+    typescript: "typescript ts tsx",
+    xml: "xml html svg xhtml vue",
+    yaml: "yaml yml",
+  }).flatMap(([file, names]) => names.split(" ").map((name) => /** @type {const} */ ([name, file]))),
+);
+
+/** @param {string} text */
+const escape = (text) =>
+  text.replace(/[&<>"']/g, (sign) => `&#${sign.charCodeAt(0)};`);
+
+/** @param {string} tex @param {boolean} isBlock */
+const mathHtml = (tex, isBlock) => `<span data-math="${isBlock ? "block" : "inline"}">${escape(tex.trim())}</span>`;
+
+const marked = new Marked({
+  gfm: true,
+  renderer: {
+    html: ({ text, block }) => {
+      const tags = [...text.matchAll(/<\/?([a-z][\w-]*)[^>]*>/gi)].map(([, tag]) => tag.toLowerCase());
+      const isKnown = tags.length > 0 && tags.every((tag) => WRITTEN.has(tag)) && !/<[!?]/.test(text);
+      const shown = isKnown ? text : escape(text.trim());
+      return block ? `<p>${shown}</p>\n` : shown;
+    },
+    code: ({ text, lang }) =>
+      `<pre data-language="${escape((lang ?? "").trim().split(/\s/)[0].slice(0, 40))}"><code>${escape(text)}\n</code></pre>`,
+    image: ({ href, text }) => {
+      const alt = escape(text);
+      if (OWN_IMAGE.test(href)) return `<img src="${escape(href)}" alt="${alt}">`;
+      return LINK.test(href) ? `<a href="${escape(href)}">Image: ${alt || escape(href)}</a>` : alt;
+    },
+  },
+  extensions: [
+    {
+      name: "math",
+      level: "block",
+      // From `$$` or `\[` at the start of a line to its end, or to the first empty line: then it is a plain paragraph.
+      tokenizer(source) {
+        const found = /^ {0,3}(\$\$|\\\[)((?:(?!\$\$|\\\]|\n[ \t]*\n)[^])*)(\$\$|\\\])?([^\n]*)(\n|$)/.exec(source);
+        if (!found || (found[3] && found[4].trim())) return undefined;
+        const [raw, , tex, end] = found;
+        return end ? { type: "math", raw, tex } : { type: "math", raw, tokens: this.lexer.inline(raw.trim()) };
+      },
+      renderer(token) {
+        return `<p>${token.tokens ? this.parser.parseInline(token.tokens) : mathHtml(token.tex, true)}</p>\n`;
+      },
+    },
+    {
+      name: "math_inline",
+      level: "inline",
+      start: (source) => source.match(/\$\$|\\[([]/)?.index,
+      tokenizer(source) {
+        const found = /^(?:\$\$((?:(?!\n\s*\n)[^])+?)\$\$|\\\(((?:(?!\n\s*\n)[^])+?)\\\)|\\\[((?:(?!\n\s*\n)[^])+?)\\\])/.exec(source);
+        if (!found) return undefined;
+        return { type: "math_inline", raw: found[0], tex: found[1] ?? found[2] ?? found[3], isBlock: found[2] === undefined };
+      },
+      renderer: (token) => mathHtml(token.tex, token.isBlock),
+    },
+  ],
+});
+
+const purify = DOMPurify(window);
+purify.addHook("afterSanitizeAttributes", (node) => {
+  if (node.nodeName === "A") {
+    const address = node.getAttribute("href") ?? "";
+    if (!LINK.test(address)) return node.removeAttribute("href");
+    node.setAttribute("target", "_blank");
+    node.setAttribute("rel", "noopener noreferrer nofollow");
+    if (!node.hasAttribute("title")) node.setAttribute("title", address);
+  }
+  if (node.nodeName === "IMG" && !OWN_IMAGE.test(node.getAttribute("src") ?? "")) node.remove();
+});
+
+/** @param {string} text as HTML @param {string[]} tags @param {string[]} attributes @returns {DocumentFragment} */
+const clean = (text, tags = TAGS, attributes = ATTRIBUTES) =>
+  purify.sanitize(text, {
+    ALLOWED_TAGS: tags,
+    ALLOWED_ATTR: attributes,
+    ALLOW_DATA_ATTR: false,
+    ALLOW_ARIA_ATTR: false,
+    RETURN_DOM_FRAGMENT: true,
+  });
+
+/** The elements of blocks. @param {import("marked").Token[]} tokens */
+function toElements(tokens) {
+  const fragment = document.createDocumentFragment();
+  for (const token of tokens) fragment.append(clean(marked.parser([token]).trim())); // each alone: a tag may be left open
+  for (const pre of fragment.querySelectorAll("pre")) frameCode(pre);
+  for (const table of fragment.querySelectorAll("table")) {
+    const frame = element("div", { class: "table", tabindex: "0", role: "group", "aria-label": "Table" });
+    table.replaceWith(frame);
+    frame.append(table);
+  }
+  for (const box of fragment.querySelectorAll("input")) box.setAttribute("aria-label", "Task");
+  return fragment;
+}
+
+/** A head with the language and a button above the code. @param {HTMLElement} pre */
+function frameCode(pre) {
+  const language = pre.dataset.language ?? "";
+  const frame = element("div", { class: "code" });
+  const head = element("div", { class: "code-head" });
+  const copy = element("button", { type: "button", class: "button quiet small", "data-copy": "" });
+  copy.textContent = "Copy";
+  head.append(Object.assign(element("span", {}), { textContent: language || "text" }), copy);
+  for (const [name, value] of [["tabindex", "0"], ["role", "group"], ["aria-label", `Code${language && `, ${language}`}`]])
+    pre.setAttribute(name, value);
+  pre.replaceWith(frame);
+  frame.append(head, pre);
+}
+
+/** @param {string} name @param {Record<string, string>} attributes */
+function element(name, attributes) {
+  const made = document.createElement(name);
+  for (const [attribute, value] of Object.entries(attributes)) made.setAttribute(attribute, value);
+  return made;
+}
+
+/** Colours code and sets formulas in blocks that are settled. @param {Element[]} blocks */
+function finish(blocks) {
+  for (const block of blocks) {
+    for (const pre of /** @type {NodeListOf<HTMLElement>} */ (block.querySelectorAll("pre"))) {
+      const file = LANGUAGES.get((pre.dataset.language ?? "").toLowerCase());
+      const code = pre.firstElementChild;
+      if (file && code?.textContent && code.textContent.length <= LONGEST_COLOURED) colour(code, file).catch(() => {});
+    }
+    for (const formula of /** @type {NodeListOf<HTMLElement>} */ (block.querySelectorAll("[data-math]")))
+      setFormula(formula).catch(() => {});
+  }
+}
+
+/** @param {Element} code @param {string} file */
+async function colour(code, file) {
+  const [{ default: highlighter }, { default: language }] = await Promise.all([
+    import("highlight.js"),
+    import(`highlight.js/${file}.min.js`),
+  ]);
+  if (!highlighter.getLanguage(file)) highlighter.registerLanguage(file, language);
+  const { value } = highlighter.highlight(code.textContent ?? "", { language: file, ignoreIllegals: true });
+  code.replaceChildren(clean(value, ["span"], ["class"]));
+}
+
+/** @param {HTMLElement} formula */
+async function setFormula(formula) {
+  const tex = formula.textContent ?? "";
+  if (!document.getElementById("katex")) {
+    const href = new URL("../vendor/katex/katex.min.css", import.meta.url).href;
+    document.head.append(element("link", { id: "katex", rel: "stylesheet", href }));
+  }
+  const { default: katex } = await import("katex");
+  const isBlock = formula.dataset.math === "block";
+  katex.render(tex, formula, { displayMode: isBlock, throwOnError: false, trust: false, maxSize: 20, maxExpand: 500 });
+}
+
+/** Makes the children of `old` from `start` on those of `fresh`, and leaves what is alike: a selection, the place of a
+ * scroll bar. @param {Node} old @param {Node} fresh @param {number} [start] */
+function morph(old, fresh, start = 0) {
+  const wanted = [...fresh.childNodes];
+  for (const [at, node] of wanted.entries()) {
+    const there = old.childNodes[start + at];
+    if (!there) old.appendChild(node);
+    else if (there.isEqualNode(node)) continue;
+    else if (there.nodeType === Node.TEXT_NODE && node.nodeType === Node.TEXT_NODE) there.nodeValue = node.nodeValue;
+    else if (there.nodeType === Node.ELEMENT_NODE && there.cloneNode().isEqualNode(node.cloneNode())) morph(there, node);
+    else old.replaceChild(node, there);
+  }
+  while (old.childNodes.length > start + wanted.length) old.lastChild?.remove();
+}
+
+/** The elements of one text, in `box`. */
+export class MarkdownStream {
+  /** @param {HTMLElement} box empty */
+  constructor(box) {
+    this.box = box;
+    this.#restart();
+    box.addEventListener("click", (event) => {
+      const button = /** @type {Element} */ (event.target).closest("[data-copy]");
+      const code = button?.closest(".code")?.querySelector("code")?.textContent;
+      if (code) copyText(code.replace(/\n$/, ""), "Code copied");
+    });
+  }
+
+  #restart() {
+    this.box.replaceChildren();
+    /** The text so far, as it was given. */
+    this.text = "";
+    /** What is behind the settled blocks. */
+    this.rest = "";
+    /** Nodes of `box` that stay. */
+    this.n_settled = 0;
+    /** Addresses that `[name]: address` gave. */
+    this.links = /** @type {Record<string, any>} */ (Object.create(null));
+    this.isDone = false;
+  }
+
+  /** @param {string} text the whole text so far @param {boolean} isDone no more will come */
+  update(text, isDone) {
+    if (text === this.text && isDone === this.isDone) return;
+    if (this.isDone || !text.startsWith(this.text)) this.#restart();
+    this.rest += text.slice(this.text.length).replaceAll("\r", "");
+    Object.assign(this, { text, isDone });
+    this.#settle(isDone ? this.rest : this.rest.slice(0, this.rest.lastIndexOf("\n") + 1));
+    if (!isDone) {
+      const open = toElements(this.#lex(this.rest));
+      morph(this.box, open, this.n_settled);
+    } else if (this.n_settled && Object.keys(this.links).length) {
+      // A name may have got its address behind the text that uses it.
+      const links = this.links;
+      this.#restart();
+      Object.assign(this, { text, isDone, links });
+      this.#settle(text.replaceAll("\r", ""));
+    }
+  }
+
+  /** Settles the blocks of complete lines that nothing can change any more. @param {string} lines */
+  #settle(lines) {
+    const blocks = this.#lex(lines);
+    let n = blocks.length;
+    if (!this.isDone) {
+      n = Math.max(0, blocks.findLastIndex((block) => block.type !== "space"));
+      while (n > 0 && blocks[n - 1].type === "space") n--;
+    }
+    if (!n && !this.isDone) return;
+    const settled = blocks.slice(0, n);
+    const source = settled.map((block) => block.raw).join("");
+    this.rest = this.rest.slice(source.length);
+    if (source.includes("]:")) this.#lex(source, this.links);
+    morph(this.box, toElements(settled), this.n_settled);
+    const fresh = [...this.box.children].slice(this.n_settled);
+    this.n_settled = this.box.childNodes.length;
+    finish(fresh);
+  }
+
+  /** @param {string} text @param {Record<string, any>} [links] gets the addresses that the text has */
+  #lex(text, links = Object.assign(Object.create(null), this.links)) {
+    const lexer = new Lexer(marked.defaults);
+    lexer.tokens.links = links;
+    return [...lexer.lex(text)];
+  }
+}
+
+/**
+ * A text of a model. While it grows it is parsed at most once a frame, and less often where that takes long.
+ * @param {{text: string, isDone?: boolean}} props
+ */
+export function Markdown({ text, isDone = true }) {
+  const box = useRef(/** @type {HTMLElement | null} */ (null));
+  const stream = useRef(/** @type {MarkdownStream | null} */ (null));
+  const latest = useRef({ text, isDone, at: 0, due_ms: 0 });
+  Object.assign(latest.current, { text, isDone });
+  useEffect(() => () => cancelAnimationFrame(latest.current.at), []);
+  useLayoutEffect(() => {
+    const state = latest.current;
+    function draw() {
+      const start_ms = performance.now();
+      state.at = 0;
+      if (!state.isDone && start_ms < state.due_ms) state.at = requestAnimationFrame(draw);
+      else stream.current?.update(state.text, state.isDone);
+      const took_ms = performance.now() - start_ms;
+      if (!state.at) state.due_ms = start_ms + took_ms * 4;
+    }
+    if (!stream.current && box.current) stream.current = new MarkdownStream(box.current);
+    if (isDone) cancelAnimationFrame(state.at), draw();
+    else if (!state.at) state.at = requestAnimationFrame(draw);
+  }, [text, isDone]);
+  return html`<div class="markdown" ref=${box}></div>`;
+}

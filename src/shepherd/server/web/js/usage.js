@@ -1,0 +1,156 @@
+/** How much each model and provider was used, today and day by day, and what is left of the budgets of today. */
+import { html } from "htm/preact";
+import { useMemo, useState } from "preact/hooks";
+import { get } from "./api.js";
+import { Problem, useLoaded, useOften } from "./loaded.js";
+import { Plot } from "./plot.js";
+import { formatCount } from "./ui.js";
+
+/**
+ * @typedef {{day: string, name: string, is_provider: boolean, requests: number, input: number, cached: number,
+ *   output: number, money: number}} DayOfUse
+ * @typedef {{requests: number, input: number, cached: number, output: number, money: number}} Sums
+ * @typedef {{today: {input: number, cached: number, output: number, money: number}, budget_tokens: number | null,
+ *   budget_money: number | null}} Budget
+ */
+
+const SPANS = /** @type {const} */ ([
+  [1, "Today"],
+  [7, "7 days"],
+  [30, "30 days"],
+]);
+const KINDS = /** @type {const} */ ([
+  ["input", "computed"],
+  ["cached", "from the cache"],
+  ["output", "generated"],
+]);
+const short = (/** @type {number} */ n) => formatCount(n, { short: true });
+/** Without a currency: the configuration has none. @param {number} n */
+const money = (n) => (n >= 1 || n === 0 ? n.toFixed(2) : n.toPrecision(2));
+
+/** @param {DayOfUse[]} rows @returns {Sums} */
+const sumOf = (rows) =>
+  rows.reduce(
+    (sum, row) => ({
+      requests: sum.requests + row.requests,
+      input: sum.input + row.input,
+      cached: sum.cached + row.cached,
+      output: sum.output + row.output,
+      money: sum.money + row.money,
+    }),
+    { requests: 0, input: 0, cached: 0, output: 0, money: 0 },
+  );
+
+/** The last days, today last. @param {string} today @param {number} n */
+function lastDays(today, n) {
+  const end = Date.parse(`${today}T00:00:00Z`);
+  return Array.from({ length: n }, (_, at) => new Date(end - (n - 1 - at) * 864e5).toISOString().slice(0, 10));
+}
+
+/** Tokens of prompts as one bar: computed, and from the cache. @param {{sums: Sums}} props */
+function Share({ sums }) {
+  const all = sums.input + sums.cached;
+  if (!all) return null;
+  const part = Math.round((100 * sums.cached) / all);
+  return html`<div class="share">
+    <div class="share-bar" style=${{ "--share": sums.cached / all }}><i class="cached" /></div>
+    <span class="small soft">${part} % of the tokens of prompts came from the cache</span>
+  </div>`;
+}
+
+/** @param {{sums: Sums, priced: boolean}} props */
+const Figures = ({ sums, priced }) => html`<dl class="figures-row figures">
+  <div><dt>Answers</dt><dd>${formatCount(sums.requests)}</dd></div>
+  ${KINDS.map(
+    ([kind, label]) => html`<div key=${kind}>
+      <dt><i class=${`key ${kind}`} />Tokens ${label}</dt>
+      <dd title=${formatCount(sums[kind])}>${short(sums[kind])}</dd>
+    </div>`,
+  )}
+  ${priced && html`<div><dt>Cost</dt><dd>${money(sums.money)}</dd></div>`}
+</dl>`;
+
+/** @param {{label: string, used: number, limit: number, format: (n: number) => string}} props */
+function Limit({ label, used, limit, format }) {
+  const isSpent = used >= limit;
+  const text = `${label}: ${format(used)} of ${format(limit)}${isSpent ? ", spent until midnight" : ""}`;
+  return html`<div class="limit" data-state=${isSpent ? "spent" : used > 0.8 * limit ? "near" : "fine"}>
+    <span class="small">${text}</span>
+    <progress aria-label=${text} max="1" value=${limit > 0 ? Math.min(1, used / limit) : 1} />
+  </div>`;
+}
+
+/** @param {{name: string, isProvider: boolean, rows: DayOfUse[], days: string[], budget?: Budget}} props */
+function Used({ name, isProvider, rows, days, budget }) {
+  const sums = sumOf(rows);
+  const byDay = new Map(rows.map((row) => [row.day, row]));
+  /** @param {"input" | "cached" | "output" | "money"} field */
+  const values = (field) => days.map((day) => byDay.get(day)?.[field] ?? 0);
+  const priced = sums.money > 0 || budget?.budget_money != null;
+  const spent = budget && budget.today.input + budget.today.cached + budget.today.output;
+  return html`<section class="card used" aria-label=${name}>
+    <header class="row">
+      <h2 class="grow">${name}</h2>
+      <span class="badge">${isProvider ? "provider" : "this machine"}</span>
+    </header>
+    <${Figures} sums=${sums} priced=${priced} />
+    <${Share} sums=${sums} />
+    ${budget?.budget_tokens != null &&
+    html`<${Limit} label="Tokens of today's budget" used=${spent} limit=${budget.budget_tokens} format=${formatCount} />`}
+    ${budget?.budget_money != null &&
+    html`<${Limit} label="Money of today's budget" used=${budget.today.money} limit=${budget.budget_money} format=${money} />`}
+    ${days.length > 1 &&
+    html`<${Plot}
+      label=${`Tokens of ${name}`}
+      days=${days}
+      series=${KINDS.map(([kind, label]) => ({ label, kind, values: values(kind) }))}
+      format=${formatCount}
+      axis=${short}
+      limit=${budget?.budget_tokens}
+    />`}
+    ${days.length > 1 &&
+    priced &&
+    html`<${Plot} label=${`Cost of ${name}`} days=${days} format=${money} limit=${budget?.budget_money}
+      series=${[{ label: "cost", kind: "money", values: values("money") }]} />`}
+  </section>`;
+}
+
+export function UsageView() {
+  const [n_days, setDays] = useState(7);
+  const { value, error, again } = useLoaded(() => get("v1/usage?days=30"), []);
+  useOften(again, 15);
+  const days = useMemo(() => (value ? lastDays(value.today, n_days) : []), [value?.today, n_days]);
+  const rows = /** @type {DayOfUse[]} */ (value?.days ?? []).filter((row) => row.day >= (days[0] ?? ""));
+  const budgets = /** @type {Record<string, Budget>} */ (value?.providers ?? {});
+  const keys = new Map(rows.map((row) => [`${row.is_provider} ${row.name}`, row]));
+  for (const name of Object.keys(budgets))
+    if (!keys.has(`true ${name}`)) keys.set(`true ${name}`, { .../** @type {any} */ ({}), name, is_provider: true });
+  const used = [...keys.values()].map(({ name, is_provider }) => {
+    const own = rows.filter((row) => row.name === name && row.is_provider === is_provider);
+    return { name, is_provider, own, sums: sumOf(own) };
+  });
+  used.sort((a, b) => b.sums.requests - a.sums.requests);
+  const all = sumOf(rows);
+  return html`<section class="panel usage">
+    <header class="panel-head">
+      <h1>Usage</h1>
+      <fieldset class="choice">
+        <legend class="hidden">Time</legend>
+        ${SPANS.map(
+          ([n, label]) => html`<label key=${n}>
+            <input type="radio" name="span" checked=${n === n_days} onChange=${() => setDays(n)} /><span>${label}</span>
+          </label>`,
+        )}
+      </fieldset>
+    </header>
+    <${Problem} error=${error} />
+    ${value && !used.length && html`<p class="empty">Nothing was used in this time. Answers of the models here and of providers are counted from the first one on.</p>`}
+    ${used.length > 1 && html`<section class="card" aria-label="All together"><h2>All together</h2><${Figures} sums=${all} priced=${all.money > 0} /><${Share} sums=${all} /></section>`}
+    ${used.map(
+      ({ name, is_provider, own }) =>
+        html`<${Used} key=${`${is_provider} ${name}`} name=${name} isProvider=${is_provider} rows=${own} days=${days}
+          budget=${is_provider ? budgets[name] : undefined} />`,
+    )}
+    ${used.length > 0 && html`<p class="small faint">Days end at midnight of the server's clock; 62 are kept. Money is by the prices in your configuration.</p>`}
+  </section>`;
+}

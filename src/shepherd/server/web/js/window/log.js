@@ -1,0 +1,113 @@
+/** What happened in the window: its turns, and what left, came back, was missed and moved. */
+import { html } from "htm/preact";
+import { useState } from "preact/hooks";
+import { Button, formatCount as count, formatTime, Icon } from "../ui.js";
+
+/** @typedef {{session: string | null, messages: number[]}} Left */
+
+const FEW = 6;
+
+/** 0.1 ms, 80 ms, 1.2 s. @param {number} ms */
+const duration = (ms) =>
+  ms < 1000 ? `${ms.toFixed(ms < 10 ? 1 : 0)} ms` : `${(ms / 1000).toFixed(ms < 10_000 ? 1 : 0)} s`;
+
+/** idle 5 min. @param {number} s */
+export function formatIdle(s) {
+  const [n, unit] = s < 60 ? [s, "s"] : s < 3600 ? [s / 60, "min"] : s < 86400 ? [s / 3600, "h"] : [s / 86400, "days"];
+  return `idle ${Math.floor(n)} ${unit}`;
+}
+
+/** The first few of a list, and a button for the rest. @template T @param {T[]} items
+ * @returns {[T[], any]} */
+function useFew(items) {
+  const [all, setAll] = useState(false);
+  const label = all ? "Fewer" : `All ${count(items.length)}`;
+  const button = html`<${Button} label=${label} class="button quiet small" onClick=${() => setAll(!all)} />`;
+  return [all ? items : items.slice(0, FEW), items.length > FEW && button];
+}
+
+/** Cached against computed tokens, the newest turn first. @param {{turns: import("./feed.js").Turn[]}} props */
+export function Turns({ turns }) {
+  const [shown, more] = useFew([...turns.entries()].reverse());
+  const most = Math.max(1, ...shown.map(([, turn]) => turn.cached + turn.new));
+  return html`<section class="turns">
+    <h3>Turns</h3>
+    ${
+      !turns.length
+        ? html`<p class="soft small">None yet.</p>`
+        : html`<table class="figures small">
+          <thead>
+            <tr>
+              <th><span class="hidden">Turn</span></th>
+              <th><i class="cached" />cached <i class="new" />computed</th>
+              <th>first token</th>
+              <th>speed</th>
+            </tr>
+          </thead>
+          <tbody>
+            ${shown.map(
+              ([at, turn]) => html`<tr key=${at} title=${`${count(turn.cached)} cached, ${count(turn.new)} computed`}>
+                <th scope="row">${at + 1}</th>
+                <td>
+                  <span class="stack" style=${{ "--cached": turn.cached / most, "--new": turn.new / most }}>
+                    <i class="cached" /><i class="new" />
+                  </span>
+                  <span class="hidden">${count(turn.cached)} cached, </span>${count(turn.new)}<span class="hidden"> computed</span>
+                </td>
+                <td>${turn.first_token_s == null ? "" : duration(turn.first_token_s * 1000)}</td>
+                <td class="faint">${turn.tokens_per_s ? `${count(Math.round(turn.tokens_per_s))}/s` : ""}</td>
+              </tr>`,
+            )}
+          </tbody>
+        </table>`
+    }
+    ${more}
+  </section>`;
+}
+
+/** @param {string | null | undefined} text */
+const quoted = (text) => (text == null ? "nothing" : `“${text.replaceAll("\n", "↵")}”`);
+
+/** Of each type of happening: its icon, what is said, and what is said below.
+ * @type {Record<string, (of: any) => [any, string, ...any[]]>} */
+const SAYS = {
+  left: ({ reason, tokens, ms }) => ["forward", `Left: ${reason}`, `${count(tokens)} tokens`, duration(ms)],
+  recalled({ words, tokens, oldest_s }) {
+    const text = words?.length ? `Came back: you said ${words.slice(0, 5).join(", ")}` : "Came back";
+    return ["back", text, `${count(tokens)} tokens`, oldest_s && `from ${formatTime(oldest_s)}`];
+  },
+  miss({ token, of, was, is, message }) {
+    const text = `Cache missed from token ${count(token)} of ${count(of)}`;
+    return ["warning", text, `was ${quoted(was)}`, `is ${quoted(is)}`, message != null && `in message ${message}`];
+  },
+  moved: ({ from, to, tokens, ms, why }) => [
+    "memory",
+    `Moved: ${from} to ${to}`,
+    `${count(tokens)} tokens`,
+    ms != null && duration(ms),
+    why,
+  ],
+};
+
+/** @param {{items: import("./feed.js").Happening[], onOpen: (left: Left) => void, nameOf?: (session: string | null) =>
+ *   string}} props `nameOf`: each item says whose it is */
+export function Happenings({ items, onOpen, nameOf }) {
+  const [shown, more] = useFew(items);
+  return html`<section class="happenings">
+    <h3>What happened</h3>
+    ${!items.length && html`<p class="soft small">Nothing has left or come back while you look.</p>`}
+    <div role="log" aria-label="What left, came back, was missed and moved"><ol>
+      ${shown.map((item) => {
+        const { type, key, session, messages, at } = item;
+        const [icon, text, ...below] = SAYS[type](item);
+        const line = html`<${Icon} name=${icon} size=${16} />
+          <span class="grow">${text}<small class="faint">${nameOf && `${nameOf(session)} · `}${below.filter(Boolean).join(", ")}</small></span>
+          <time class="small faint">${formatTime(at)}</time>`;
+        return html`<li key=${key} data-type=${type}>
+          ${messages?.length ? html`<button type="button" onClick=${() => onOpen({ session, messages })}>${line}</button>` : line}
+        </li>`;
+      })}
+    </ol></div>
+    ${more}
+  </section>`;
+}

@@ -1,0 +1,164 @@
+"""One browser and one house for all tests of the page: a server on the embedded model and on a scripted provider.
+
+Everything here runs on the session's event loop: the browser's driver, the provider and the tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from tests import started
+from tests.browser import Visit, chromium, needed, visiting
+from tests.fakes.prefix import Prefix, prefixed
+from tests.places import TESTS
+from tests.proven import proven
+from tests.providers_scripted import Said, ScriptedProvider, scripted
+
+from shepherd.agent.storage import ConversationStore, SavedConversation
+from shepherd.core import Message
+
+Visiting = Callable[..., AbstractAsyncContextManager[Visit]]
+"""The type of `visiting`: a visit to an address, with the browser of all tests."""
+
+Start = Callable[..., AbstractAsyncContextManager[str]]
+"""Starts a further server, with these words, and a home and a memory of its own; its address. Killed at the end."""
+
+CONFIG = """\
+[models.lamb]
+path = "embedded"
+[caches.main]
+model = "lamb"
+n_ctx = 2048
+overflow = "evict"
+[caches.small]
+model = "lamb"
+n_ctx = 512
+overflow = "evict"
+[providers.script]
+type = "openai_compat"
+base_url = "{provider}"
+model = "m"
+[tools]
+roots = ["{folder}"]
+enabled = ["filesystem"]
+[chat]
+keep = 1000
+[[mcp_servers]]
+name = "desk"
+command = {python}
+args = {desk}
+"""
+DESK = TESTS / "unit" / "tools" / "mcp" / "scripted.py"
+"""A server of tools, one of which asks the person."""
+
+
+@dataclass
+class House:
+    """A server with its person's folders."""
+
+    address: str
+    home: Path
+    provider: ScriptedProvider
+    """What stands behind the model `script`; a test sets its `script`."""
+
+    @property
+    def folder(self) -> Path:
+        """Where the tools may write."""
+        return self.home / "scratch"
+
+    def save(self, title: str, messages: Sequence[Message], *, model: str = "script") -> str:
+        """Keep a conversation as the terminal does; its name."""
+        return self.chats.save(SavedConversation(title, tuple(messages), title=title, model=model))
+
+    @property
+    def chats(self) -> ConversationStore:
+        """The conversations of the terminal and the page."""
+        return ConversationStore(self.home / ".local" / "share" / "shepherd" / "conversations", keep=1000)
+
+
+def furnish(home: Path, provider: ScriptedProvider) -> None:
+    """Write what a server with this home reads at its start."""
+    folder, settings = home / "scratch", home / ".config" / "shepherd" / "config.toml"
+    for each in (folder, settings.parent):
+        each.mkdir(parents=True)
+    proven(home / ".cache" / "shepherd")
+    settings.write_text(
+        CONFIG.format(
+            provider=provider.url,
+            folder=folder,
+            python=json.dumps(sys.executable),
+            desk=json.dumps([str(DESK), '{"only": "ask_user"}']),
+        )
+    )
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser() -> AsyncIterator[Any]:
+    async with chromium() as browser:
+        yield browser
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    needed()
+    home = tmp_path_factory.mktemp("house")
+    with ExitStack() as stack:
+        async with scripted("openai.chat", lambda heard: Said("Hello.")) as provider:
+            furnish(home, provider)
+            _, address = await asyncio.to_thread(stack.enter_context, started.serving(home))
+            yield House(address, home, provider)
+            stack.close()  # before the provider, which waits for its connections
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def keyed(house: House, start: Start) -> AsyncIterator[Prefix]:
+    """A server that wants the key `right`, behind a proxy, at `/ai`."""
+    async with start("--api-key", "right") as address, prefixed("/ai", address) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="session")
+def start(house: House, tmp_path_factory: pytest.TempPathFactory) -> Start:
+    @asynccontextmanager
+    async def start(*words: str, home: Path | None = None) -> AsyncIterator[str]:
+        if home is None:
+            home = tmp_path_factory.mktemp("other")
+            furnish(home, house.provider)
+        with ExitStack() as stack:
+            _, address = await asyncio.to_thread(stack.enter_context, started.serving(home, words=words))
+            yield address
+
+    return start
+
+
+@pytest.fixture(name="visiting")
+def visiting_fixture(browser: Any) -> Visiting:
+    return partial(visiting, browser)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def visit(house: House, visiting: Visiting) -> AsyncIterator[Visit]:
+    """A visit to the page of the house, before a new chat."""
+    async with visiting(house.address) as visit:
+        yield visit
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def script(house: House, visiting: Visiting) -> AsyncIterator[Visit]:
+    """A visit to a new chat with the model that says what the test wants."""
+    async with visiting(house.address, None) as visit:
+        made = await visit.context.request.post(visit.address + "v1/chats", data={"model": "script"})
+        assert made.ok, await made.text()
+        await visit.page.goto(f"{visit.address}#/chat/{(await made.json())['id']}")
+        yield visit
+    house.provider.script = lambda heard: Said("Hello.")

@@ -1,0 +1,83 @@
+"""Each state of the page, in both colour schemes: without a violation for axe-core, and as a picture.
+
+visit ─ state by state ─▶ axe: [] ─▶ build/page/NAME.png ─ make page-pictures ─▶ docs/pictures/page-NAME.png
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Awaitable, Callable
+from typing import Literal
+
+import pytest
+from PIL import Image
+from playwright.async_api import Page, expect
+from tests.browser import NARROW, WIDE
+from tests.places import ROOT
+from tests.process.page.conftest import House, Visiting
+from tests.process.page.person import Person
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+FOLDER = ROOT / "build" / "page"
+N_COLOURS = 128
+"""Of a picture: so it stays small."""
+TALK = (
+    "My hamster is called Flocke.",
+    "What is the capital of France?",
+    "List the files in .",
+    "Hello!",
+    "Who are you?",
+    "What is my hamster called?",
+)
+
+
+async def talk(page: Page) -> None:
+    """A conversation in a small context, which has left it in part."""
+    person = Person(page)
+    for text in TALK:
+        await person.says(text)
+        await person.hears("")
+
+
+async def consent(page: Page) -> None:
+    """The model wants to write a file."""
+    await page.get_by_role("link", name="New chat").click()
+    await Person(page).says("Write Buy milk to list.txt.")
+    await expect(page.get_by_role("region", name="A question waits for your answer")).to_be_visible()
+
+
+async def panel(page: Page, name: str) -> None:
+    await page.get_by_role("link", name=name, exact=True).click()
+    await expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
+
+
+STATES: dict[str, Callable[[Page], Awaitable[None]]] = {
+    "new": lambda page: expect(Person(page).message).to_be_visible(),
+    "chat": talk,
+    "consent": consent,
+    "models": lambda page: panel(page, "Models"),
+    "memory": lambda page: panel(page, "Memory"),
+    "usage": lambda page: panel(page, "Usage"),
+}
+
+
+async def keep(page: Page, name: str) -> None:
+    """Write what the tab shows."""
+    picture = Image.open(io.BytesIO(await page.screenshot(animations="disabled", caret="hide")))
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    picture.convert("RGB").quantize(N_COLOURS).save(FOLDER / f"{name}.png", optimize=True)
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_no_state_has_a_violation_for_axe(
+    scheme: Literal["light", "dark"], size: tuple[int, int], house: House, visiting: Visiting, request: object
+) -> None:
+    async with visiting(house.address, size=size, scheme=scheme) as visit:
+        found = {}
+        for name, reach in STATES.items():
+            await reach(visit.page)
+            await keep(visit.page, f"{name}-{scheme}" + ("-narrow" if size == NARROW else ""))
+            found[name] = await visit.violations()
+        assert {name: report for name, report in found.items() if report} == {}
