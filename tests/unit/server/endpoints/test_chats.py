@@ -669,3 +669,39 @@ async def test_an_image_of_a_message_is_served_and_anything_else_is_no_page(app:
             assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
         for missing in ("0/2", "7/0", "x/0", "1/0"):
             assert (await client.get(f"/v1/chats/{id}/media/{missing}")).status_code == 404
+
+
+async def test_a_turn_beside_a_change_of_its_file_by_another_program_loses_neither(
+    app: App, client: httpx2.AsyncClient
+) -> None:
+    id = await begun(client)
+    await asked(client, id, "Hello!")
+    chat, saves = await opened(app, id), app.tools.saves()
+    assert saves is not None
+    go = asyncio.Event()
+
+    async def answer(request: Request) -> AsyncGenerator[Event, None]:
+        yield Started("m")
+        await go.wait()
+        yield TextDelta("Here.")
+        yield Finished("end")
+
+    saved = saves.load(chat.id)
+    session = Session(Script(answer), model="m", n_ctx=4096)
+    session.restore(saved)
+    chat.session = session
+    await turn(client, id, text="On the page.")
+    titles = [await client.patch(f"/v1/chats/{id}", json={"title": f"Title {n}"}) for n in range(3)]
+    assert {each.status_code for each in titles} == {200}  # its own changes are no other program's
+    other = app.conversations.session(user=LOCAL, tools=False)
+    other.restore(saved)
+    other.title = "In the terminal"
+    name = saves.save(other.to_saved(), chat.id)
+    go.set()
+    end = (await read(client, id))[-1]["data"]
+    assert (end["reason"], "another program has changed" in end["error"]["message"]) == ("error", True)
+    now = await get(client, id)
+    assert now["id"] != name
+    assert [message["parts"][0]["text"] for message in now["messages"]][2:] == ["On the page.", "Here."]
+    assert saves.load(name).title == "In the terminal"
+    assert len(saves.load(now["id"]).messages) == 4
