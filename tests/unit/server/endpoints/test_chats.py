@@ -14,7 +14,7 @@ import httpx2
 import pytest
 import pytest_asyncio
 from tests.in_process import client_of
-from tests.in_time import PATIENCE_S
+from tests.in_time import PATIENCE_S, until
 from tests.own_app import app_of, loaded
 from tests.own_server import listening
 from tests.unit.agent.scripted import Scripted
@@ -379,12 +379,15 @@ async def test_a_key_of_one_user_has_chats_of_its_own(app: App) -> None:
     async with client_of(server, "a") as ada, client_of(server, "b") as bob, client_of(server, "o") as owner:
         id = await begun(ada)
         await turn(ada, id, text="Hello!")
+        chat = await app.chats.of(Owner("ada", "ada", is_guest=True)).get(id)
+        await until(lambda: not chat.is_running)
         for other in (bob, owner):
-            assert (await other.get(f"/v1/chats/{id}")).status_code == 404
+            for name in (id, chat.id):
+                assert (await other.get(f"/v1/chats/{name}")).status_code == 404
+                assert (await other.post(f"/v1/chats/{name}/stop")).status_code == 404
             assert (await other.get("/v1/chats")).json() == {"chats": []}
-            assert (await other.post(f"/v1/chats/{id}/stop", json={})).status_code == 404
-        await ada.post(f"/v1/chats/{id}/stop", json={})
-        assert (await ada.get(f"/v1/chats/{id}")).status_code == 200
+        assert [row["id"] for row in (await ada.get("/v1/chats")).json()["chats"]] == [chat.id]
+        assert (await ada.delete(f"/v1/chats/{id}")).status_code == 200
 
 
 async def test_without_keys_another_machine_gets_nothing(app: App) -> None:
