@@ -42,7 +42,7 @@ document.addEventListener("securitypolicyviolation", (event) => {
 });
 """
 WIDE, NARROW = (1440, 900), (390, 844)
-PATIENCE_MS = 8_000.0  # DEV
+PATIENCE_MS = 10_000.0  # DEV
 """As tests/in_time.py: so long a busy machine may take for one step."""
 
 

@@ -10,15 +10,6 @@ from pathlib import Path
 import pytest
 from tests.places import ROOT
 
-GRID = """
-import pytest
-
-@pytest.mark.grid(0.2, family="family")
-@pytest.mark.parametrize("case", range(20))
-@pytest.mark.parametrize("family", "abcde")
-def test_grid(family, case):
-    print(f"ran {family}-{case}")
-"""
 LOUD = """
 import subprocess, sys
 
@@ -31,11 +22,18 @@ def test_loud():
 PLANTED = """
 import random
 
+import pytest
 from hypothesis import given, strategies as st
+
+@pytest.mark.grid(0.2, family="family")
+@pytest.mark.parametrize("case", range(20))
+@pytest.mark.parametrize("family", "abcde")
+def test_grid(family, case):
+    print(f"taken {family}-{case}")
 
 @given(st.integers())
 def test_drawn(number):
-    print(f"ran {number}")
+    print(f"drawn {number}")
 """
 
 
@@ -51,35 +49,51 @@ def run(folder: Path, source: str, plugin: str, *where: str, **variables: str) -
     return done.stdout + done.stderr
 
 
-def ran(printed: str) -> list[str]:
-    return [line.rpartition("ran ")[2] for line in printed.splitlines() if "ran " in line]
+def said(word: str, printed: str) -> list[str]:
+    return [line.rpartition(f"{word} ")[2] for line in printed.splitlines() if f"{word} " in line]
 
 
-def test_the_gate_takes_a_fixed_part_of_a_grid_and_the_first_of_every_family(tmp_path: Path) -> None:
-    printed = run(tmp_path, GRID, "tests.conftest")
-    part = ran(printed)
+@pytest.fixture(scope="module")
+def gate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """What two runs of the gate print."""
+    folder = tmp_path_factory.mktemp("gate")
+    return run(folder, PLANTED, "tests.conftest"), run(folder, PLANTED, "tests.conftest")
+
+
+@pytest.fixture(scope="module")
+def search(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, str]:
+    """What searches print: two from one seed, and one from another."""
+    folder = tmp_path_factory.mktemp("search")
+    first, again, other = (run(folder, PLANTED, "tests.conftest", SHEPHERD_SEARCH=seed) for seed in ("1", "1", "2"))
+    return first, again, other
+
+
+def test_the_gate_takes_a_fixed_part_of_a_grid_and_the_first_of_every_family(gate: tuple[str, str]) -> None:
+    part, again = (said("taken", printed) for printed in gate)
     assert {f"{family}-0" for family in "abcde"} <= set(part)
     assert 8 < len(part) < 50
-    assert f"{100 - len(part)} deselected" in printed
-    assert ran(run(tmp_path, GRID, "tests.conftest")) == part
+    assert f"{100 - len(part)} deselected" in gate[0]
+    assert again == part
 
 
-@pytest.mark.parametrize("how", ["by name", "search"])
-def test_a_search_and_a_run_that_names_its_tests_leave_nothing_out(tmp_path: Path, how: str) -> None:
-    if how == "search":
-        printed = run(tmp_path, GRID, "tests.conftest", SHEPHERD_SEARCH="7")
-        assert "SHEPHERD_SEARCH=7 repeats it" in printed
-    else:
-        printed = run(tmp_path, GRID, "tests.conftest", str(tmp_path / "test_planted.py"))
-    assert len(ran(printed)) == 100
+def test_a_search_leaves_nothing_out_and_says_how_it_is_repeated(search: tuple[str, str, str]) -> None:
+    assert "SHEPHERD_SEARCH=2 repeats it" in search[2]
+    assert len(said("taken", search[2])) == 100
 
 
-def test_examples_follow_from_the_source_in_the_gate_and_from_the_seed_in_a_search(tmp_path: Path) -> None:
-    first, again = (ran(run(tmp_path, PLANTED, "tests.conftest")) for _ in range(2))
-    assert first == again
-    found = [ran(run(tmp_path, PLANTED, "tests.conftest", SHEPHERD_SEARCH=seed)) for seed in ("1", "1", "2")]
-    assert found[0] == found[1] != found[2]
-    assert len(found[0]) > 2 * len(first)
+def test_a_run_that_names_its_tests_leaves_nothing_out(tmp_path: Path) -> None:
+    printed = run(tmp_path, PLANTED, "tests.conftest", str(tmp_path / "test_planted.py"))
+    assert len(said("taken", printed)) == 100
+
+
+def test_examples_follow_from_the_source_in_the_gate_and_from_the_seed_in_a_search(
+    gate: tuple[str, str], search: tuple[str, str, str]
+) -> None:
+    in_gate = [said("drawn", printed) for printed in gate]
+    assert in_gate[0] == in_gate[1]
+    first, again, other = (said("drawn", printed) for printed in search)
+    assert first == again != other
+    assert len(first) > 2 * len(in_gate[0])
 
 
 def test_a_unit_test_that_starts_a_process_is_found(tmp_path: Path) -> None:

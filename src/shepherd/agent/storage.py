@@ -76,6 +76,8 @@ class Quote:
     """In the archive."""
     n_tokens: int = 0
     """For the model that reads it; not saved."""
+    words: tuple[str, ...] = ()
+    """What it was found by; not saved."""
 
 
 @dataclass(frozen=True, slots=True)

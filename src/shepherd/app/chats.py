@@ -131,6 +131,8 @@ class Chats:
         self.conversations = conversations
         self.toolset = toolset
         self._shelves: dict[Owner, ChatShelf] = {}
+        self.asked: dict[asyncio.Task[None], ChatPerson] = {}
+        """By running turn, the person at its chat; those of guests are asked nothing."""
         self.running: set[asyncio.Task[None]] = set()
 
     def of(self, owner: Owner) -> ChatShelf:
@@ -278,7 +280,7 @@ class ChatShelf:
             del self._open[id]
 
     async def _made(self, id: str, target: Target) -> Chat:
-        chats, owner, log = self.chats, self.owner, EventLog()
+        chats, owner, log = self.chats, self.owner, EventLog(time.time_ns() // 1_000_000)
         person = ChatPerson(log)
         allows_tools = chats.config.server.use_tools or not owner.is_guest
         session = await in_pool(
@@ -539,6 +541,9 @@ class Chat:
         turn.task = asyncio.create_task(self._play(turn, stream))
         running.add(turn.task)
         turn.task.add_done_callback(running.discard)
+        if not self._shelf.owner.is_guest:
+            self._shelf.chats.asked[turn.task] = self.person
+            turn.task.add_done_callback(self._shelf.chats.asked.pop)
         return turn.number
 
     async def _play(self, turn: _Turn, stream: Callable[[], AsyncGenerator[TurnEvent, None]]) -> None:

@@ -189,6 +189,7 @@ class MemoryStore:
     sessions = _reads(queries.sessions)
     newest_message = _reads(queries.newest_message)
     newest_turn = _reads(queries.newest_turn)
+    newest_conversation = _reads(queries.newest_conversation)
     set_aside = _writes(histories.set_aside)
     take_back = _writes(histories.take_back)
     set_title = _writes(histories.set_title)

@@ -50,6 +50,7 @@ base_url = "{provider}"
 model = "m"
 [tools]
 roots = ["{folder}"]
+enabled = ["filesystem"]
 [chat]
 keep = 1000
 [[mcp_servers]]
@@ -96,7 +97,7 @@ def furnish(home: Path, provider: ScriptedProvider) -> None:
             provider=provider.url,
             folder=folder,
             python=json.dumps(sys.executable),
-            desk=json.dumps([str(DESK), "{}"]),
+            desk=json.dumps([str(DESK), '{"only": "ask_user"}']),
         )
     )
 

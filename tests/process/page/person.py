@@ -24,6 +24,11 @@ class Person:
     def questions(self) -> Locator:
         return self.page.get_by_role("article", name="You")
 
+    @property
+    def question(self) -> Locator:
+        """What a tool asks: may it run, or a form."""
+        return self.page.get_by_role("region", name="A question waits for your answer")
+
     async def says(self, text: str) -> None:
         await self.message.fill(text)
         await self.page.keyboard.press("Enter")
@@ -35,4 +40,4 @@ class Person:
 
     @property
     def stop(self) -> Locator:
-        return self.page.get_by_role("button", name="Stop", exact=True)
+        return self.page.get_by_role("button", name="Stop (Esc)")

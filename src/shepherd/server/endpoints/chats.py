@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Values = Mapping[str, Any]
 Answer = Callable[["ChatShelf", Values], Coroutine[Any, Any, Json]]
 
-MOST_LISTED = 200
+MOST_LISTED = 1_000
 MOST_MESSAGES = 1_000
 """Of one page of a chat."""
 ACTIONS = ("send", "retry", "edit", "resume")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+import pytest_asyncio
 from tests.in_process import client_of
 from tests.in_time import PATIENCE_S
 from tests.own_app import app_of, loaded
@@ -22,16 +23,29 @@ from shepherd.agent import modes
 from shepherd.agent.session import Session
 from shepherd.agent.storage import SavedConversation
 from shepherd.app.app import App
-from shepherd.app.chat_person import MOST_WAITING, ChatPerson
+from shepherd.app.chat_person import MOST_WAITING, ChatPerson, PersonAtChats
 from shepherd.app.chats import Chat, Owner
 from shepherd.app.event_log import EventLog
-from shepherd.core import Image, InvalidRequest, Message, Sampling, Text, ToolCall
+from shepherd.core import (
+    Event,
+    Finished,
+    Image,
+    InvalidRequest,
+    Message,
+    RateLimited,
+    Request,
+    Sampling,
+    Started,
+    Text,
+    TextDelta,
+    ToolCall,
+)
 from shepherd.memory.users import LOCAL
 from shepherd.server.app import create_app
 from shepherd.server.http.auth import Key
 from shepherd.tools.base import Form, Question
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 
 Json = dict[str, Any]
 
@@ -41,13 +55,23 @@ def made_app(folder: Path, text: str = "") -> App:
     return app_of(folder, head + text, model="embedded")
 
 
-@pytest.fixture
-async def app(tmp_path: Path) -> AsyncIterator[App]:
-    async with loaded(made_app(tmp_path)) as app:
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="shared")
+async def loaded_once(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[App]:
+    async with loaded(made_app(tmp_path_factory.mktemp("chats"))) as app:
         yield app
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
+async def app(shared: App) -> App:
+    """Without any chat."""
+    async with client_of(shared) as client:
+        for row in (await client.get("/v1/chats")).json()["chats"]:
+            await client.post(f"/v1/chats/{row['id']}/stop")
+            await client.delete(f"/v1/chats/{row['id']}")
+    return shared
+
+
+@pytest_asyncio.fixture(loop_scope="module")
 async def client(app: App) -> AsyncIterator[httpx2.AsyncClient]:
     """Over a real port: the events of a chat come while it runs."""
     async with listening(app) as url, httpx2.AsyncClient(base_url=url, timeout=PATIENCE_S) as client:
@@ -173,12 +197,12 @@ async def test_a_reader_that_comes_back_gets_the_same_rest_and_two_readers_the_s
     one, other = await asyncio.gather(read(client, id), read(client, id))
     assert plain(folded([], one)) == plain(folded([], other))
     whole = plain(folded([], one))
-    for at in range(1, one[-1]["id"]):
+    for at in range(one[0]["id"], one[-1]["id"]):
         had = [event for event in one if event["id"] <= at]
         rest = await read(client, id, after=at)
         if not any(event["id"] == at for event in one):  # within a text that came in one piece: its head was had
             cut = next(event for event in one if event["id"] > at)
-            n = at - (had[-1]["id"] if had else 0)
+            n = at - had[-1]["id"]
             had.append({**cut, "data": {**cut["data"], "text": cut["data"]["text"][:n]}})
         assert plain(folded([], had + rest)) == whole, at
 
@@ -232,17 +256,82 @@ def replaced(saved: Any, text: str) -> Any:
     return saved
 
 
-async def test_a_stopped_turn_keeps_what_it_has_and_is_resumed(client: httpx2.AsyncClient) -> None:
+async def test_a_stopped_turn_keeps_what_it_has_and_is_resumed(app: App, client: httpx2.AsyncClient) -> None:
     id = await begun(client)
+    chat = await opened(app, id)
+    rest: list[Event] = [TextDelta("of wool."), Finished("end")]
+
+    async def answer(request: Request) -> AsyncGenerator[Event, None]:
+        yield Started("m")
+        if request.messages[-1].role == "user":
+            yield TextDelta("Sheep are full ")
+            await asyncio.Event().wait()
+        for event in rest:
+            yield event
+
+    chat.session = Session(Script(answer), model="m", n_ctx=4096)
     await turn(client, id, text="Tell me everything about sheep.")
-    await read(client, id, last=lambda event: event["event"] in ("started", "text"))
-    stopped = (await client.post(f"/v1/chats/{id}/stop", json={})).json()
+    await read(client, id, last=lambda event: event["event"] == "text")
+    assert (await get(client, id))["can_resume"] is False
+    assert (await client.post(f"/v1/chats/{id}/stop")).json() == {"stopped": True}
     events = await read(client, id)
-    end = events[-1]["data"]
-    assert end["reason"] == ("stopped" if stopped["stopped"] else "done")
-    now = await get(client, id)
-    assert plain(folded([], events)) == plain(now["messages"]) or now["messages"] == []
-    assert (await client.post(f"/v1/chats/{id}/stop", json={})).json() == {"stopped": False}
+    end, now = events[-1]["data"], await get(client, id)
+    assert (end["reason"], end["can_resume"], now["can_resume"]) == ("stopped", True, True)
+    assert plain(folded([], events)) == plain(now["messages"])
+    await turn(client, id, "resume")
+    events = await read(client, id)
+    assert events[0]["data"]["index"] == 1
+    whole = plain(folded(now["messages"], events))
+    assert whole[1]["parts"] == [{"type": "text", "text": "Sheep are full of wool."}]
+    assert whole == plain((await get(client, id))["messages"])
+    assert (await client.post(f"/v1/chats/{id}/stop")).json() == {"stopped": False}
+
+
+class Script:
+    """A back end that is one function."""
+
+    def __init__(self, stream: Callable[[Request], AsyncGenerator[Event, None]]) -> None:
+        self.stream = stream
+
+
+def failing(error: Exception) -> Scripted:
+    return Scripted(lambda request: error)
+
+
+async def test_a_turn_that_fails_says_why_and_changes_nothing(app: App, client: httpx2.AsyncClient) -> None:
+    id = await begun(client)
+    chat = await opened(app, id)
+    for error, code in (
+        (RateLimited("wait a moment", backend="b"), "rate_limit_exceeded"),
+        (ZeroDivisionError(), "server_error"),
+    ):
+        chat.session = Session(failing(error), model="m", n_ctx=4096)
+        await turn(client, id, text="Hello!")
+        end = (await read(client, id))[-1]["data"]
+        assert (end["reason"], end["error"]["code"], end["messages"]) == ("error", code, [])
+        assert "Zero" not in end["error"]["message"]
+        assert (await get(client, id))["messages"] == []
+
+
+async def test_a_guest_gets_the_tools_of_http_clients_and_no_files_of_the_server(tmp_path: Path) -> None:
+    keys = [Key.of("a", name="a", user="ada"), Key.of("o", name="owner")]
+    for use_tools in (False, True):
+        text = f'[server]\nuse_tools = {str(use_tools).lower()}\n[tools]\nroots = ["{tmp_path}"]\n'
+        async with loaded(made_app(tmp_path, text)) as app:
+            server = create_app(app, api_keys=keys)
+            async with client_of(server, "a") as ada, client_of(server, "o") as owner:
+                for client, has in ((ada, use_tools), (owner, True)):
+                    tools = (await client.get("/v1/chats/options")).json()["tools"]
+                    assert bool(tools) is has
+                id = await begun(ada)
+                (tmp_path / "a.txt").write_text("a")
+                files = [{"path": str(tmp_path / "a.txt")}]
+                body = {"action": "send", "text": "Read.", "attachments": files}
+                refused = await ada.post(f"/v1/chats/{id}/turn", json=body)
+                assert (refused.status_code, "may not name files" in refused.text) == (400, True)
+                assert (await ada.get("/v1/chats/complete?text=@a")).json() == {"suggestions": []}
+                refused = await ada.patch(f"/v1/chats/{id}", json={"model": str(tmp_path / "other.gguf")})
+                assert (refused.status_code, "model must be one of lamb" in refused.text) == (400, True)
 
 
 async def test_a_running_chat_takes_no_second_turn(client: httpx2.AsyncClient) -> None:
@@ -278,6 +367,8 @@ async def test_only_the_servers_own_page_and_programs_use_the_chats(app: App) ->
         for headers, status in ORIGINS:
             sent = {"content-type": "application/json", **headers}
             assert (await client.post("/v1/chats", content=b"{}", headers=sent)).status_code == status, headers
+            bare = await client.post("/v1/chats", headers={k: v for k, v in headers.items() if k != "content-type"})
+            assert bare.status_code == (200 if status == 415 else status), headers
             if "content-type" not in headers:
                 assert (await client.get("/v1/chats", headers=headers)).status_code == status, headers
 
@@ -307,7 +398,7 @@ WRONG: tuple[tuple[str, str, Json | None, int, str], ...] = (
     ("GET", "/v1/chats/nowhere", None, 404, "there is no chat"),
     ("GET", "/v1/chats/..%2f..%2fetc", None, 404, ""),
     ("GET", "/v1/chats/~root", None, 404, "there is no chat"),
-    ("GET", "/v1/chats?limit=0", None, 400, "limit must be an integer from 1 to 200"),
+    ("GET", "/v1/chats?limit=0", None, 400, "limit must be an integer from 1 to 1000"),
     ("GET", "/v1/chats?limti=3", None, 400, "there is no field"),
     ("POST", "/v1/chats", {"model": "no-such-model"}, 400, "no-such-model"),
     ("POST", "/v1/chats", {"modle": "x"}, 400, "there is no field"),
@@ -408,7 +499,12 @@ async def test_a_question_that_nobody_hears_counts_as_refused_and_a_form_is_answ
     assert [event.type for event in log.since(0)] == ["question", "answered"]
     assert log.since(0)[0].data["verdicts"] == ["once", "no", "never"]
     present = ChatPerson(log)
-    filling = asyncio.create_task(present.fill(Form("server", "Your name?", {"type": "object"})))
+    program = PersonAtChats()
+    assert (await program.fill(Form("server", "Your name?")), await program.allow(question)) == (None, "no")
+    program.running = lambda: (present, absent)  # it is not known whose turn it is about
+    assert await program.fill(Form("server", "Your name?")) is None
+    program.running = lambda: (present,)
+    filling = asyncio.create_task(program.fill(Form("server", "Your name?", {"type": "object"})))
     await asyncio.sleep(0)
     (asked,) = present.questions
     with pytest.raises(InvalidRequest, match="is a form"):

@@ -80,10 +80,10 @@ export function LeftDialog({ session, messages, chat, onClose }) {
 }
 
 /** @param {{sequence: import("./feed.js").Sequence, piece: import("./cells.js").Piece, onClose: () => void}} props */
-export function TokensDialog({ sequence: { cache, session }, piece, onClose }) {
+export function TokensDialog({ sequence: { cache, seq }, piece, onClose }) {
   const [start, setStart] = useState(piece.start);
   const stop = Math.min(piece.stop, start + PAGE);
-  const query = { cache, session: session ?? "", start: `${start}`, stop: `${stop}` };
+  const query = { cache, seq: `${seq}`, start: `${start}`, stop: `${stop}` };
   const { value, error } = useAnswer(`v1/window/tokens?${new URLSearchParams(query)}`);
   const footer = html`<p class="grow small soft figures">Tokens ${count(start)} to ${count(stop)}</p>
     <${Button} label="Earlier" icon="back" disabled=${start === piece.start} onClick=${() => setStart(start - PAGE)} />
@@ -93,8 +93,8 @@ export function TokensDialog({ sequence: { cache, session }, piece, onClose }) {
     ${!value && !error && html`<p class="soft">Reading the tokens…</p>`}
     <p class="tokens">
       ${value?.tokens.map(
-        (/** @type {{id: number, text: string}} */ { id, text }, /** @type {number} */ n) =>
-          html`<span key=${start + n} title=${`token ${start + n}, id ${id}`}>${text.replaceAll("\n", "↵\n") || "∅"}</span>`,
+        (/** @type {{id: number | null, text: string | null}} */ { id, text }, /** @type {number} */ n) =>
+          html`<span key=${start + n} title=${`token ${start + n}, id ${id ?? "none"}`}>${text?.replaceAll("\n", "↵\n") || "∅"}</span>`,
       )}
     </p>
   <//>`;

@@ -4,7 +4,7 @@
  *
  *   GET v1/window/events ─▶ waiting ─▶ (once a frame) sequences, turns, happenings, pool
  */
-import { batch, effect, signal, untracked } from "@preact/signals";
+import { batch, computed, effect, signal, untracked } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { follow } from "../api.js";
 
@@ -104,9 +104,10 @@ function flush() {
 const n_watching = signal(0);
 const isSeen = signal(!document.hidden);
 document.addEventListener("visibilitychange", () => (isSeen.value = !document.hidden));
+const isWatched = computed(() => n_watching.value > 0 && isSeen.value);
 
 effect(() => {
-  if (!n_watching.value || !isSeen.value) return;
+  if (!isWatched.value) return;
   const stop = new AbortController();
   failure.value = "";
   const ended = untracked(() =>

@@ -52,7 +52,7 @@ export function Turns({ turns }) {
                   <span class="stack" style=${{ "--cached": turn.cached / most, "--new": turn.new / most }}>
                     <i class="cached" /><i class="new" />
                   </span>
-                  <span class="hidden">${count(turn.cached)} cached, </span>${count(turn.new)}
+                  <span class="hidden">${count(turn.cached)} cached, </span>${count(turn.new)}<span class="hidden"> computed</span>
                 </td>
                 <td>${turn.first_token_s == null ? "" : duration(turn.first_token_s * 1000)}</td>
                 <td class="faint">${turn.tokens_per_s ? `${count(Math.round(turn.tokens_per_s))}/s` : ""}</td>

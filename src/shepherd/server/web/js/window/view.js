@@ -85,7 +85,7 @@ function Panel({ chat }) {
     </header>
     ${failure.value && html`<p class="notice" role="alert">${failure.value}</p>`}
     ${sequence && html`<${Bar} key=${session ?? keyOf(sequence)} sequence=${sequence} onOpen=${open} />`}
-    ${!sequence && stored.id && !failure.value && html`<p class="note soft small">${reasonOf(stored)}</p>`}
+    ${!sequence && stored.id && !failure.value && html`<p class="note soft small">${reasonOf(stored.model)}</p>`}
     ${
       (sequence || chat !== null) &&
       html`<${Turns} turns=${all} /><${Happenings} items=${happened} onOpen=${openLeft} />`
@@ -97,13 +97,11 @@ function Panel({ chat }) {
   </div>`;
 }
 
-/** Why there is no bar. @param {Stored} stored */
-function reasonOf({ model, before }) {
-  if (!before.length) return "No token yet. The bar fills with the first answer.";
-  if (Object.values(pool.value).some((each) => each.model === model))
-    return "No token of this chat is held now. Its next answer computes what fits.";
-  return `${model} runs elsewhere, so its cells cannot be seen from here. The figures of the turns are its own.`;
-}
+/** Why there is no bar. @param {string} model */
+const reasonOf = (model) =>
+  Object.values(pool.value).some((each) => each.model === model)
+    ? "No token of this chat is held now. Its next answer fills the bar."
+    : `No cell of this server holds this chat: ${model} is at a provider, or is not loaded. The turns have its figures.`;
 
 /** @param {{sequence: Sequence, onOpen: (piece: Piece) => void}} props */
 function Bar({ sequence, onOpen }) {
