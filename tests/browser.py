@@ -42,7 +42,7 @@ document.addEventListener("securitypolicyviolation", (event) => {
 });
 """
 WIDE, NARROW = (1440, 900), (390, 844)
-PATIENCE_MS = 8_000.0  # DEV
+PATIENCE_MS = 10_000.0  # DEV
 """As tests/in_time.py: so long a busy machine may take for one step."""
 
 
@@ -93,18 +93,19 @@ class Visit:
         """Let faults pass that contain this pattern. At least one has to come."""
         self._expected.setdefault(pattern, 0)
 
-    async def tab(self, path: str = "") -> Page:
-        """A further tab, with this path below the page's address."""
+    async def tab(self, path: str | None = "") -> Page:
+        """A further tab, with this path below the page's address; None: it is empty."""
         page = await self.context.new_page()
         page.on("pageerror", lambda error: self._fault(f"error: {error.stack or error}"))
         page.on("crash", lambda _: self._fault("the tab has crashed"))
         page.on("dialog", lambda dialog: self._dialog(page, dialog))
         page.on("popup", lambda other: self._fault(f"a window opened: {other.url}"))
         page.on("websocket", lambda socket: self._fault(f"a socket opened: {socket.url}"))
-        await page.goto(self.address + path)
+        if path is not None:
+            await page.goto(self.address + path)
         return page
 
-    async def begin(self, path: str) -> None:
+    async def begin(self, path: str | None) -> None:
         from axe_playwright_python.async_playwright import Axe
 
         self._axe = Axe()
@@ -159,7 +160,7 @@ class Visit:
 async def visiting(
     browser: Browser,
     address: str,
-    path: str = "",
+    path: str | None = "",
     *,
     size: tuple[int, int] = WIDE,
     scheme: Literal["light", "dark"] = "light",

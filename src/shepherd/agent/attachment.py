@@ -20,7 +20,6 @@ from shepherd.media import sound
 from shepherd.media.image import find_type
 
 if TYPE_CHECKING:
-    from shepherd.config import Config
     from shepherd.core.status import ModelCard
 
 MOST_BYTES = 2**20
@@ -46,9 +45,9 @@ class Limits:
     audio: int
 
     @classmethod
-    def of(cls, config: Config, n_ctx: int) -> Self:
+    def of(cls, n_ctx: int, *, image: int, audio: int) -> Self:
         """`n_ctx`: tokens of the conversation."""
-        return cls(min(MOST_BYTES, BYTES_PER_TOKEN * n_ctx), config.images.max_bytes, config.audio.max_bytes)
+        return cls(min(MOST_BYTES, BYTES_PER_TOKEN * n_ctx), image, audio)
 
     @property
     def most(self) -> int:

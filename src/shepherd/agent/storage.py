@@ -76,6 +76,8 @@ class Quote:
     """In the archive."""
     n_tokens: int = 0
     """For the model that reads it; not saved."""
+    words: tuple[str, ...] = ()
+    """What it was found by; not saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,8 @@ class SavedListing:
     """The beginning of the last one."""
     error: str = ""
     """Why it cannot be read."""
+    id: str = ""
+    """As that of the conversation."""
 
 
 class ConversationStore:
@@ -479,7 +483,9 @@ def _listed(path: Path) -> SavedListing:
         changed,
         saved.model,
         saved.folder,
-        *((asked[0], asked[-1]) if asked else ()),
+        first=asked[0] if asked else "",
+        last=asked[-1] if asked else "",
+        id=saved.id,
     )
 
 

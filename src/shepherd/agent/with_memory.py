@@ -328,7 +328,7 @@ class MemoryBackend:
         shown = {id for at, quote in quotes.items() if not ids or ids[at] in live for id in quote.ids}
         budget, count = min(BUDGET_TOKENS, self._backend.n_ctx // BUDGET_SHARE), self._backend.count_tokens
         found = recall(store, question, previous=previous, live=live, shown=shown, budget=budget, count=count)
-        return Quote("") if found is None else Quote(found.text, found.ids, count(found.text))
+        return Quote("") if found is None else Quote(found.text, found.ids, count(found.text), found.words)
 
     def _profile(self, store: MemoryStore) -> str:
         return profile.render(store.profile(), PROFILE_TOKENS, self._backend.count_tokens)
@@ -362,7 +362,9 @@ def _described(
     n_tokens = sum(quote.n_tokens for at, quote in quotes.items() if at not in gone)
     quote = quotes.get(len(request.messages) - 1)
     times = [message.created_ms / 1000 for message in store.stored(quote.ids)] if quote else []
-    recalled = Recalled(len(times), quote.n_tokens, min(times), max(times)) if quote and times else None
+    recalled = None
+    if quote and times:
+        recalled = Recalled(len(times), quote.n_tokens, min(times), max(times), quote.words, quote.ids)
     return n_tokens, recalled
 
 

@@ -29,6 +29,7 @@ from shepherd import config as configuration
 from shepherd.agent.archiving import Archiving
 from shepherd.agent.compaction_store import CompactionStore
 from shepherd.agent.session import Session
+from shepherd.app.chat_person import PersonAtChats
 from shepherd.app.chats import Chats
 from shepherd.app.conversations import Conversations, loading_log
 from shepherd.app.directory.catalogue import Catalogue
@@ -116,6 +117,8 @@ class App:
         self._dispatcher: Dispatcher | None = None
         self._conversations: Conversations | None = None
         self._chats: Chats | None = None
+        self.person_at_chats = PersonAtChats()
+        """Answers questions of MCP servers, for a program that serves chats."""
         self._loader: ModelLoader | None = None
         self.window = LiveWindow(self._backends, self.stats)
         self._is_ready = self._is_loading = False
@@ -168,7 +171,14 @@ class App:
                 self._conversations = await asyncio.to_thread(
                     Conversations, self.config, dispatcher, self.tools, self._stores
                 )
-                self._chats = Chats(self.config, self._conversations, self.tools)
+                self._chats = Chats(
+                    self.config,
+                    self._conversations,
+                    self.tools,
+                    memory=self.memory,
+                    models=dispatcher.catalogue.models,
+                )
+                self.person_at_chats.running = self._chats.asked.values
                 await self.tools.ready(all_of_them=patient)
                 dispatcher.watch.start()
                 self._use.start()
@@ -209,7 +219,7 @@ class App:
                 spending=self._spending,
             )
             catalogue = Catalogue(self.config, registry, pool, providers, env=self._env, keys=self._keys)
-            self._dispatcher = Dispatcher(self.config, catalogue, pool, self._compactions)
+            self._dispatcher = Dispatcher(self.config, catalogue, pool, self._compactions, self.window)
 
     def _isolates(self, n_models: int) -> bool:
         """Whether models compute in processes of their own; Windows lacks the sockets for it."""

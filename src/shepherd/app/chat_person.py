@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
 from shepherd.core import InvalidRequest
@@ -29,6 +29,27 @@ MOST_WAITING = 32
 MOST_SHOWN_CHARS = 200_000
 """Of a difference or an argument in a question."""
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+
+
+class PersonAtChats:
+    """The `Person` that MCP servers ask: they do not say for which chat. It is the one at the only chat that runs a
+    turn; where there are several, or none, all is refused."""
+
+    def __init__(self) -> None:
+        self.running: Callable[[], Collection[ChatPerson]] = tuple
+        """Those at the chats that run a turn."""
+
+    async def allow(self, question: Question) -> Verdict:
+        person = self._find()
+        return "no" if person is None else await person.allow(question)
+
+    async def fill(self, form: Form) -> Mapping[str, Any] | None:
+        person = self._find()
+        return None if person is None else await person.fill(form)
+
+    def _find(self) -> ChatPerson | None:
+        running = [*self.running()]
+        return running[0] if len(running) == 1 else None
 
 
 class ChatPerson:

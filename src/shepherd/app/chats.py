@@ -27,9 +27,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from shepherd.agent import modes
 from shepherd.agent.session import Session
-from shepherd.agent.storage import ConversationStore, SavedConversation, SavedListing, SaveError
+from shepherd.agent.storage import (
+    ConversationStore,
+    SavedConversation,
+    SavedListing,
+    SaveError,
+    given_sampling,
+)
 from shepherd.agent.turn import CallReturned, TurnEvent
+from shepherd.agent.with_memory import entry_of
 from shepherd.app.chat_person import ChatPerson
 from shepherd.app.chat_view import put_event, shown_message, shown_usage
 from shepherd.app.event_log import EventLog
@@ -57,6 +65,9 @@ if TYPE_CHECKING:
     from shepherd.app.conversations import Conversations, Target
     from shepherd.app.toolset import Toolset
     from shepherd.config import Config
+    from shepherd.core.status import ModelCard
+    from shepherd.memory.store import MemoryStore
+    from shepherd.tools.permission import Mode
 
 logger = logging.getLogger(__name__)
 
@@ -104,11 +115,24 @@ class NoSuchChat(InvalidRequest):
 class Chats:
     """All chats of one program. One event loop."""
 
-    def __init__(self, config: Config, conversations: Conversations, toolset: Toolset) -> None:
+    def __init__(
+        self,
+        config: Config,
+        conversations: Conversations,
+        toolset: Toolset,
+        *,
+        memory: Callable[[str | None], MemoryStore | None],
+        models: Callable[[], Sequence[ModelCard]],
+    ) -> None:
+        """`memory`: that of a user, not on the event loop. `models`: those that a request can name."""
+        self.memory = memory
+        self.models = models
         self.config = config
         self.conversations = conversations
         self.toolset = toolset
         self._shelves: dict[Owner, ChatShelf] = {}
+        self.asked: dict[asyncio.Task[None], ChatPerson] = {}
+        """By running turn, the person at its chat; those of guests are asked nothing."""
         self.running: set[asyncio.Task[None]] = set()
 
     def of(self, owner: Owner) -> ChatShelf:
@@ -141,7 +165,7 @@ class ChatShelf:
         self._listings: dict[str, tuple[tuple[int, int], SavedListing]] = {}
         """By name, with the stamp of the file that was read."""
 
-    async def list(self, cursor: str | None, limit: int) -> Json:
+    async def page(self, cursor: str | None, limit: int) -> Json:
         """The newest chats first, those behind the chat `cursor`. Raises: `InvalidRequest`, `SaveError`."""
         saves = self.saves
         names = [] if saves is None else await asyncio.to_thread(saves.names)
@@ -159,13 +183,47 @@ class ChatShelf:
 
     async def create(self, model: str | None, system: str | None) -> Chat:
         """A new chat; it has no file before its first answer. Raises: `InvalidRequest` for an unknown model."""
-        here = self.chats.conversations
-        target = here.active_target if not model else await here.target(model)
-        chat = await self._made(f"new-{secrets.token_hex(6)}", target)
+        chat = await self._made(f"new-{secrets.token_hex(6)}", self.chats.conversations.active_target)
+        if model:
+            await chat.move(model)
         if system is not None:
             chat.session.system = system
         self._keep(chat)
         return chat
+
+    async def draft(self) -> Chat:
+        """A new chat that no list has: it shows what one may do."""
+        return await self._made("draft", self.chats.conversations.active_target)
+
+    async def search(self, query: str, limit: int) -> list[Json]:
+        """The exchanges of all conversations that answer a query, as the memory finds them; `chat` where the
+        conversation is saved. Raises: `InvalidRequest`, `MemoryFailure`."""
+        store = await in_pool("memory", self.chats.memory, self.owner.user)
+        if store is None:
+            raise InvalidRequest("this server has no memory: it is switched off in the configuration", status=404)
+        hits = await in_pool("memory", store.search, query, limit)
+        sessions = await in_pool("memory", store.sessions, {hit.conversation for hit in hits})
+        saves = self.saves
+        names = [] if saves is None else await asyncio.to_thread(saves.names)
+        listed = await asyncio.to_thread(lambda: [self._listed(name) for name in names])
+        by_session = {each.id: each.name for each in listed if each.id}
+        found: list[Json] = []
+        for hit in hits:
+            row: Json = {
+                "title": hit.title,
+                "role": hit.role,
+                "excerpt": hit.snippet,
+                "ids": [hit.message_id],
+                "time": hit.timestamp.timestamp(),
+            }
+            if (name := by_session.get(sessions.get(hit.conversation, ""))) is not None:
+                row["chat"] = name
+                chat = await self.get(name)
+                wanted = hit.user_message.strip()
+                asked = (at for at, each in enumerate(chat.messages) if each.is_input)
+                row["at"] = next((at for at in asked if chat.messages[at].own_text.strip() == wanted), None)
+            found.append(row)
+        return found
 
     async def get(self, id: str) -> Chat:
         """The chat of this id, as its file is now. Raises: `NoSuchChat`, `SaveError`."""
@@ -222,7 +280,7 @@ class ChatShelf:
             del self._open[id]
 
     async def _made(self, id: str, target: Target) -> Chat:
-        chats, owner, log = self.chats, self.owner, EventLog()
+        chats, owner, log = self.chats, self.owner, EventLog(time.time_ns() // 1_000_000)
         person = ChatPerson(log)
         allows_tools = chats.config.server.use_tools or not owner.is_guest
         session = await in_pool(
@@ -254,6 +312,7 @@ class ChatShelf:
             assert chat is not None
             return {
                 "id": id,
+                "session": chat.session.id,
                 "title": chat.session.title,
                 "model": chat.session.model,
                 "changed": chat.used_s,
@@ -264,6 +323,7 @@ class ChatShelf:
             }
         return {
             "id": id,
+            "session": None if chat is None else chat.session.id,
             "title": listed.title,
             "model": listed.model,
             "changed": listed.changed.timestamp(),
@@ -301,6 +361,7 @@ class Chat:
         """When its last turn began or ended."""
         self.stamp: tuple[int, int] | None = None
         """Of its file, as it was read or written last; None without a file."""
+        self.mode: Mode = "ask"
         self.is_gone = False
         self._shelf = shelf
         self._turn: _Turn | None = None
@@ -326,6 +387,10 @@ class Chat:
         return self.is_running or bool(self.session.messages)
 
     @property
+    def shelf(self) -> ChatShelf:
+        return self._shelf
+
+    @property
     def messages(self) -> tuple[Message, ...]:
         """All messages; while a turn runs, those in front of what it writes, and what it began with."""
         if (turn := self._turn) is not None:
@@ -347,12 +412,17 @@ class Chat:
             "title": session.title,
             "model": session.model,
             "system": session.system,
+            "sampling": given_sampling(session.sampling),
+            "mode": self.mode,
             "n_messages": len(messages),
             "messages": self._shown(messages[begin:end], begin),
             "running": self.is_running,
             "can_resume": not self.is_running and session.can_resume,
             "last_event": self.log.number,
             "questions": self.person.questions,
+            "branches": [
+                {"at": at, "count": n, "current": current} for at, (n, current) in sorted(session.branches.items())
+            ],
             "usage": {**shown_usage(session.usage), "prompt": session.usage.prompt, "n_ctx": session.n_ctx},
         }
 
@@ -369,6 +439,7 @@ class Chat:
 
     def send(self, parts: Sequence[Attached]) -> int:
         """Ask a question; the number of the turn, which runs from now on. Raises: `Busy`, `InvalidRequest`."""
+        parts = (*modes.notices(self.mode, self.session.messages), *parts)
         n = len(self.session.messages)
         return self._begin("send", n, (Message("user", tuple(parts)),), lambda: self.session.chat(parts))
 
@@ -380,17 +451,63 @@ class Chat:
         begun = messages[-1:] if messages[-1].role == "assistant" else ()
         return self._begin("resume", len(messages) - len(begun), begun, self.session.resume)
 
-    def retry(self) -> int:
-        """Answer the last question again; as `send`."""
+    def retry(self, at: int | None = None) -> int:
+        """Answer the last question again, or the one that is message `at`; as `send`."""
         self.refuse_if_running("ask again")
-        at = self.session.question_at(None, "try again")
-        return self._begin("retry", at, self.session.messages[at : at + 1], self.session.retry)
+        at = self.session.question_at(at, "try again")
+        return self._begin("retry", at, self.session.messages[at : at + 1], lambda: self.session.retry(at))
 
-    def edit(self, parts: Sequence[Attached]) -> int:
-        """Replace the last question and answer it; as `send`."""
+    def edit(self, parts: Sequence[Attached], at: int | None = None) -> int:
+        """Replace the last question, or the one that is message `at`, and answer it; as `send`."""
         self.refuse_if_running("change its question")
-        at = self.session.question_at(None, "change")
-        return self._begin("edit", at, (Message("user", tuple(parts)),), lambda: self.session.edit(parts))
+        at = self.session.question_at(at, "change")
+        parts = (*modes.notices(self.mode, self.session.messages[:at]), *parts)
+        return self._begin("edit", at, (Message("user", tuple(parts)),), lambda: self.session.edit(parts, at))
+
+    # changes between turns
+
+    async def switch(self, at: int, place: int) -> None:
+        """Continue with another version of the question that is message `at`. Raises: `Busy`, `InvalidRequest`."""
+        self.refuse_if_running("change to another branch")
+        self.session.switch(at, place)
+        self._stats = {index: each for index, each in self._stats.items() if index < at}
+        await self.changed("messages")
+
+    async def move(self, name: str) -> None:
+        """Let another model answer from now on; it is loaded at the next turn. Raises: `Busy`, `InvalidRequest`."""
+        self.refuse_if_running("change the model")
+        here = self._shelf.chats.conversations
+        if self._shelf.owner.is_guest and here.find_choice(name) is None:
+            known = ", ".join(each.name for each in here.choices())
+            raise InvalidRequest(f"model must be one of {known}, not {shown(name)}", field="model")
+        target = await here.target(name, self.target)
+        self.refuse_if_running("change the model")
+        await in_pool("memory", here.move_chat, self.session, target)
+        self.target, self._model = target, None
+        self.set_mode(self.mode)
+        await self.changed("model")
+
+    def set_mode(self, mode: Mode) -> None:
+        """What runs without a question from now on, also in the turn that runs."""
+        self.mode = mode
+        modes.apply(mode, self.session)
+
+    async def undo(self) -> str | None:
+        """Take the last exchange back; the text of its question, None where there is none. Raises: `Busy`."""
+        self.refuse_if_running("take a turn back")
+        text = self.session.undo()
+        if text is not None:
+            await self.changed("messages")
+            store = await in_pool("memory", self._shelf.chats.memory, self._shelf.owner.user)
+            if store is not None:
+                kept = [entry_of(message) for message in self.session.messages]
+                await in_pool("memory", store.take_back, self.session.id, kept)
+        return text
+
+    async def changed(self, *what: str) -> None:
+        """Save the chat, and tell its readers. Raises: `SaveError`, `Busy`."""
+        await self.save()
+        self.log.put("changed", {"what": list(what)})
 
     async def stop(self) -> bool:
         """Stop the turn that runs, and wait for its end; False where none runs."""
@@ -424,6 +541,9 @@ class Chat:
         turn.task = asyncio.create_task(self._play(turn, stream))
         running.add(turn.task)
         turn.task.add_done_callback(running.discard)
+        if not self._shelf.owner.is_guest:
+            self._shelf.chats.asked[turn.task] = self.person
+            turn.task.add_done_callback(self._shelf.chats.asked.pop)
         return turn.number
 
     async def _play(self, turn: _Turn, stream: Callable[[], AsyncGenerator[TurnEvent, None]]) -> None:
@@ -502,7 +622,7 @@ class Chat:
         Raises: `SaveError`.
         """
         saves = self._shelf.saves
-        if saves is None or self.is_gone or not self.session.messages:
+        if saves is None or self.is_gone or (self.stamp is None and not self.session.messages):
             return
         name = "" if self.stamp is None else self.id
         conflict = self.stamp is not None and saves.stamp(self.id) not in (None, self.stamp)

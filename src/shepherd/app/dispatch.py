@@ -24,6 +24,7 @@ from shepherd.agent.compaction import CompactingBackend
 from shepherd.agent.digest import Digests, DigestWriter
 from shepherd.app.directory.catalogue import ProviderModel
 from shepherd.app.directory.entries import ModelEntry
+from shepherd.app.live_window import LiveWindow
 from shepherd.app.loading import LoadedModel
 from shepherd.app.media import MediaDoor, for_provider
 from shepherd.app.model_pool import ModelPool
@@ -74,12 +75,14 @@ class Dispatcher:
         catalogue: Catalogue,
         pool: ModelPool[LoadedModel],
         compactions: CompactionStore,
+        window: LiveWindow,
     ) -> None:
-        """The caller closes the pool, the providers and the compactions."""
+        """The caller closes the pool, the providers and the compactions. `window`: is told what was recalled."""
         self.catalogue = catalogue
         self.pool = pool
         self.providers = catalogue.providers
         self.compactions = compactions
+        self.window = window
         self.digests = Digests(compactions)
         self.health = self.providers.replicas.health
         self.watch = ReplicaWatch(self.providers)
@@ -101,8 +104,10 @@ class Dispatcher:
             answer = first_to_answer(names, lambda name: self._answer(name, route, request), self.health)
         else:
             answer = self._answer(names[0], route, request)
+        self.window.begin(request)
         async with aclosing(answer) as events:
             async for event in events:
+                self.window.see(request, event)
                 yield event
 
     async def _answer(self, name: str, route: Route, request: Request) -> AsyncGenerator[Event, None]:

@@ -54,13 +54,15 @@ class _Kept:
 class EventLog:
     """One event loop. Events are kept until `begin`."""
 
-    def __init__(self) -> None:
-        self.number = 0
+    def __init__(self, number: int = 0) -> None:
+        """`number`: in front of the first event; above all numbers of an earlier log of the same chat, so that a reader
+        of that one gets all of this."""
+        self.number = number
         """Behind the newest event."""
         self.n_readers = 0
         self._kept: list[_Kept] = []
         self._n_chars = 0
-        self._first = 0
+        self._first = number
         """No event before this number is kept."""
         self._changed = asyncio.Event()
 

@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from shepherd.backends.local.kinds import Written
-from shepherd.core import EngineDown, RateLimited
+from shepherd.core import EngineDown, Event, RateLimited, Request, Started
+from shepherd.core.lru import LruCache
 from shepherd.engine.base import Engine
 from shepherd.engine.stats import CacheStats
 from shepherd.engine.window import Fact, Feed, Fresh, Gone, Grown, Kind, Left, Miss, Moved, Notice, Picture, Seq, Turn
@@ -30,6 +32,8 @@ MOST_NOTICES = 500
 """Notices that wait for one listener."""
 MOST_CHANGED = 2_000
 """Sequences that have changed since the last look of one listener."""
+MOST_ARCHIVED = 1_000
+"""Conversations of which it is known whether the memory keeps them."""
 MOST_LISTENERS = 64
 """Each takes a connection and a share of the event loop."""
 
@@ -69,11 +73,28 @@ class Absence:
 
 
 @dataclass(frozen=True, slots=True)
+class CameBack:
+    """The memory has put earlier messages in front of a question."""
+
+    session: str | None
+    owner: str
+    at_s: float
+    messages: int
+    tokens: int
+    words: tuple[str, ...]
+    ids: tuple[int, ...]
+    oldest_s: float
+    newest_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Happened:
     """`cache` is empty for what concerns none."""
 
     cache: str
-    notice: Notice
+    notice: Notice | CameBack
+    is_archived: bool = False
+    """The memory keeps what the conversation says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +227,8 @@ class LiveWindow:
         self._following: dict[str, tuple[Cache, asyncio.Task[None]]] = {}
         self._watching: asyncio.Task[None] | None = None
         self._counted: Mapping[str, CacheStats] = {}
+        self._archived: LruCache[bool] = LruCache(MOST_ARCHIVED)
+        """By owner and session."""
 
     @contextmanager
     def listen(self, sees: Sees = lambda cache, owner, session: True) -> Iterator[Listener]:
@@ -226,10 +249,28 @@ class LiveWindow:
             if not self._listeners:
                 self._stop()
 
-    def note(self, notice: Notice, cache: str = "") -> None:
-        """Tell what has happened outside of the engines; nothing without a listener."""
+    def begin(self, request: Request) -> None:
+        """A request has come: note whether the memory keeps its conversation."""
+        if self._listeners:
+            self._archived.keep((request.owner, request.session), bool(request.archive and request.user))
+
+    def see(self, request: Request, event: Event) -> None:
+        """Tell what the beginning of an answer reports; nothing without a listener."""
+        if self._listeners and isinstance(event, Started) and (found := event.recalled) is not None:
+            back = CameBack(
+                request.session, request.owner, time.time(), found.messages, found.tokens, found.words, found.ids,
+                found.oldest_s, found.newest_s,
+            )  # fmt: skip
+            self._note(back, event.cache)
+
+    def _note(self, notice: Notice | CameBack, cache: str) -> None:
+        happened = Happened(cache, notice, bool(self._archived.find((notice.owner, notice.session))))
         for listener in self._listeners:
-            listener.hear(Happened(cache, notice))
+            listener.hear(happened)
+
+    async def tokens(self, cache: str, seq: int, owner: str, start: int, stop: int) -> Sequence[int]:
+        """As `Engine.tokens`, of a cache that is open; also without a listener."""
+        return await self._caches()[cache].engine.tokens(seq, owner, start, stop)
 
     def find(self, cache: str, seq: Seq) -> Picture | None:
         return self._sequences.get(cache, {}).get(seq)
@@ -310,7 +351,7 @@ class LiveWindow:
                 sequences.pop(seq, None)
                 self._tell(cache, seq, "gone")
             case Turn() | Left() | Miss() | Moved():
-                self.note(fact, cache)
+                self._note(fact, cache)
 
     def _forget(self, cache: str) -> None:
         for seq in self._sequences.pop(cache, {}):

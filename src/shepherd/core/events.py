@@ -68,6 +68,10 @@ class Recalled:
     oldest_s: float
     newest_s: float
     """Unix times of the messages."""
+    words: tuple[str, ...] = field(default=(), compare=False)
+    """Of the question, or near them: what the messages were found by."""
+    ids: tuple[int, ...] = field(default=(), compare=False)
+    """In the archive."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -381,6 +381,10 @@ class Engine(Protocol):
         """The tokens of each conversation of `owner` that begin with these, or with others for the first `n_other`
         messages. `spans`: of the tokens. Raises: `EngineDown`."""
 
+    async def tokens(self, seq: int, owner: str, start: int, stop: int) -> array[int]:
+        """The tokens `[start, stop)` of a sequence in the cells, evicted ones too; empty for none, and where it is
+        another owner's. Raises: `EngineDown`."""
+
     @property
     def is_watched(self) -> bool:
         """Whether a feed is open. Any thread."""

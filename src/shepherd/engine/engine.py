@@ -165,6 +165,9 @@ class InProcessEngine:
     ) -> list[array[int]]:
         return await self._call(lambda: self._scheduler.pool.beginning_with(tokens, owner, spans, n_other))
 
+    async def tokens(self, seq: int, owner: str, start: int, stop: int) -> array[int]:
+        return await self._call(lambda: self._scheduler.pool.tokens(seq, owner, start, stop))
+
     @property
     def is_watched(self) -> bool:
         return self._scheduler.pool.display.is_on

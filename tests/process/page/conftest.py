@@ -50,6 +50,7 @@ base_url = "{provider}"
 model = "m"
 [tools]
 roots = ["{folder}"]
+enabled = ["filesystem"]
 [chat]
 keep = 1000
 [[mcp_servers]]
@@ -96,7 +97,7 @@ def furnish(home: Path, provider: ScriptedProvider) -> None:
             provider=provider.url,
             folder=folder,
             python=json.dumps(sys.executable),
-            desk=json.dumps([str(DESK), "{}"]),
+            desk=json.dumps([str(DESK), '{"only": "ask_user"}']),
         )
     )
 
@@ -150,3 +151,14 @@ async def visit(house: House, visiting: Visiting) -> AsyncIterator[Visit]:
     """A visit to the page of the house, before a new chat."""
     async with visiting(house.address) as visit:
         yield visit
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def script(house: House, visiting: Visiting) -> AsyncIterator[Visit]:
+    """A visit to a new chat with the model that says what the test wants."""
+    async with visiting(house.address, None) as visit:
+        made = await visit.context.request.post(visit.address + "v1/chats", data={"model": "script"})
+        assert made.ok, await made.text()
+        await visit.page.goto(f"{visit.address}#/chat/{(await made.json())['id']}")
+        yield visit
+    house.provider.script = lambda heard: Said("Hello.")

@@ -18,11 +18,16 @@ class Person:
 
     @property
     def answers(self) -> Locator:
-        return self.page.get_by_role("article", name="Assistant")
+        return self.page.get_by_role("article", name="Answer")
 
     @property
     def questions(self) -> Locator:
         return self.page.get_by_role("article", name="You")
+
+    @property
+    def question(self) -> Locator:
+        """What a tool asks: may it run, or a form."""
+        return self.page.get_by_role("region", name="A question waits for your answer")
 
     async def says(self, text: str) -> None:
         await self.message.fill(text)
@@ -35,4 +40,4 @@ class Person:
 
     @property
     def stop(self) -> Locator:
-        return self.page.get_by_role("button", name="Stop")
+        return self.page.get_by_role("button", name="Stop (Esc)")

@@ -62,42 +62,46 @@ async def test_a_retry_and_an_edit_keep_what_was_there_as_branches(house: House,
     first = await person.answers.last.inner_text()
     await person.questions.last.hover()
     await script.page.get_by_role("button", name="Retry").click()
-    await expect(script.page.get_by_text("2 / 2")).to_be_visible()
+    await expect(script.page.get_by_text("2/2")).to_be_visible()
     await person.hears("to First")
     assert await person.answers.last.inner_text() != first
-    await script.page.get_by_role("button", name="Previous branch").click()
-    await expect(script.page.get_by_text("1 / 2")).to_be_visible()
-    await script.page.get_by_role("button", name="Edit").click()
-    await person.page.get_by_role("textbox", name="Edit the message").fill("Second")
+    await script.page.get_by_role("button", name="Branch before").click()
+    await expect(script.page.get_by_text("1/2")).to_be_visible()
+    await script.page.get_by_role("button", name="Edit question").click()
+    await person.page.get_by_role("textbox", name="Edit question").fill("Second")
     await script.page.keyboard.press("Enter")
     await person.hears("to Second")
     await script.page.reload()
     await person.hears("to Second")
-    await script.page.get_by_role("button", name="Previous branch").click()
+    await script.page.get_by_role("button", name="Branch before").click()
     await person.hears("to First")
 
 
-async def test_a_write_waits_for_consent(house: House, visit: Visit) -> None:
-    person = Person(visit.page)
+async def test_a_write_waits_for_consent(house: House, visiting: Visiting) -> None:
     file = house.folder / "list.txt"
-    await person.says(f"Write Buy milk to {file}.")
-    question = visit.page.get_by_role("group", name="write_file")
-    await question.get_by_role("button", name="No").click()
-    await expect(person.stop).to_have_count(0)
-    assert not file.exists()
-    await person.says(f"Write Buy milk to {file}.")
-    await question.get_by_role("button", name="Once").click()
-    await expect(person.stop).to_have_count(0)
-    assert file.read_text() == "Buy milk"
+    for verdict, text in (("Do not allow", None), ("Allow once", "Buy milk")):
+        async with visiting(house.address) as visit:
+            person = Person(visit.page)
+            await person.says("Write Buy milk to list.txt.")
+            await expect(person.question).to_contain_text("write_file wants to change something")
+            await expect(person.question).to_contain_text("+Buy milk")
+            assert not file.exists()
+            await person.question.get_by_role("button", name=verdict).click()
+            await expect(person.question).to_have_count(0)
+            await expect(person.stop).to_have_count(0)
+            assert (file.read_text().strip() if file.exists() else None) == text
 
 
 async def test_a_form_of_a_tool_is_filled_in_on_the_page(house: House, script: Visit) -> None:
     person = Person(script.page)
-    house.provider.script = lambda heard: (
-        Said("", calls=(("desk__ask_user", {}),)) if not heard.results else Said(f"It said {heard.results[-1]}")
-    )
+    asks = Said("", calls=(("desk_ask_user", {}),))
+    house.provider.script = lambda heard: Said(f"It was {heard.results}") if heard.results else asks
     await person.says("Ask me.")
-    await script.page.get_by_role("textbox", name="name").fill("Ann")
+    await person.question.get_by_role("button", name="Allow once").click()
+    await expect(person.question).to_contain_text("Who are you?")
+    await person.question.get_by_role("button", name="Send").click()
+    await expect(person.question).to_contain_text("This needs an answer.")
+    await person.question.get_by_role("textbox", name="name").fill("Ann")
     await script.page.keyboard.press("Enter")
     await person.hears('"name": "Ann"')
 
@@ -130,21 +134,14 @@ async def test_two_tabs_show_the_same_answer_while_it_comes(house: House, script
 
 
 async def test_a_conversation_of_the_terminal_goes_on_here_and_there_again(house: House, visiting: Visiting) -> None:
-    first = await asyncio.to_thread(terminal, house, "-p", "My hamster is called Flocke.", "--save")
-    assert "Flocke" in first
+    first = await asyncio.to_thread(started.played, house.home, lines=["My hamster is called Flocke."])
+    assert "Your hamster is called Flocke." in first
     name = str(house.chats.newest())
     async with visiting(house.address, f"#/chat/{name}") as visit:
         person = Person(visit.page)
-        await person.hears("Flocke")
+        await person.hears("Your hamster is called Flocke.")
         await person.says("Hello!")
         await person.hears("Hello! How can I help you?")
-    last = await asyncio.to_thread(terminal, house, "--resume", name, "-p", "What is my hamster called?", "--save")
-    assert "Flocke" in last
+    last = await asyncio.to_thread(started.played, house.home, "--resume", name, lines=["What is my hamster called?"])
+    assert "Flocke" in last.partition("What is my")[2] or "Flocke" in last
     assert [message.role for message in house.chats.load(name).messages] == ["user", "assistant"] * 3
-
-
-def terminal(house: House, *words: str) -> str:
-    """What a run of the program in the same home prints."""
-    with started.program(house.home, *words) as program:
-        assert program.stdout is not None
-        return program.stdout.read()

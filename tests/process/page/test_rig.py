@@ -56,7 +56,7 @@ async def comes(records: list[Any], holds: Callable[[Any], bool]) -> None:
 
 
 async def test_each_kind_of_fault_is_seen_and_fails_the_visit(house: House, visiting: Visiting) -> None:
-    async with visiting(house.address, "health") as visit:
+    async with visiting(house.address, None) as visit:
         for html, words in FAULTS.items():
             await plant(visit, html)
             await comes(visit.faults, partial(contains, words))
@@ -68,7 +68,7 @@ async def test_each_kind_of_fault_is_seen_and_fails_the_visit(house: House, visi
 async def test_a_payload_that_runs_is_seen_and_one_that_the_policy_stops_too(house: House, visiting: Visiting) -> None:
     payloads = [each for each in PAYLOADS if re.sub(r"shepherd_test_ran\(\d+\)", "RUN", each) in RUNNING]
     assert len(payloads) == len(RUNNING)
-    async with visiting(house.address, "health") as visit:
+    async with visiting(house.address, None) as visit:
         for payload in payloads:
             await plant(visit, payload)
             await comes(visit.ran, partial(eq, PAYLOADS.index(payload)))
@@ -83,7 +83,7 @@ async def test_a_payload_that_runs_is_seen_and_one_that_the_policy_stops_too(hou
 
 
 async def test_an_expected_fault_passes_and_one_that_stays_away_does_not(house: House, visiting: Visiting) -> None:
-    async with visiting(house.address, "health") as visit:
+    async with visiting(house.address, None) as visit:
         visit.expect_fault("alas")
         visit.expect_fault("other")
         await plant(visit, "<script>console.error('alas')</script>")
@@ -93,6 +93,6 @@ async def test_an_expected_fault_passes_and_one_that_stays_away_does_not(house: 
 
 
 async def test_axe_finds_an_image_without_words(house: House, visiting: Visiting) -> None:
-    async with visiting(house.address, "health") as visit:
+    async with visiting(house.address, None) as visit:
         await plant(visit, "<img src='data:,x'>")
         assert "image-alt" in await visit.violations()

@@ -44,7 +44,7 @@ async def consent(page: Page) -> None:
     """The model wants to write a file."""
     await page.get_by_role("link", name="New chat").click()
     await Person(page).says("Write Buy milk to list.txt.")
-    await expect(page.get_by_role("group", name="write_file")).to_be_visible()
+    await expect(page.get_by_role("region", name="A question waits for your answer")).to_be_visible()
 
 
 async def panel(page: Page, name: str) -> None:

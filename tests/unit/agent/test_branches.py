@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
 
 import pytest
 from tests.unit.agent.scripted import Playing, play
 
 from shepherd.agent.session import Session
 from shepherd.agent.storage import MOST_VERSIONS, SavedConversation, SaveError, from_json, to_json
+from shepherd.agent.turn import TurnEvent
 from shepherd.core import Event, InvalidRequest, Message, Request, Sampling, Text, replay
 
 
@@ -55,7 +58,7 @@ async def test_every_transcript_that_there_was_can_be_switched_back_to() -> None
     await play(session.chat("two"))
     await play(session.chat("three"))
     seen.add(texts(session))
-    for step in (
+    steps: tuple[Callable[[], AsyncGenerator[TurnEvent, None]], ...] = (
         session.retry,
         lambda: session.edit("zwei", 2),
         lambda: session.chat("drei"),
@@ -63,7 +66,8 @@ async def test_every_transcript_that_there_was_can_be_switched_back_to() -> None
         lambda: session.retry(2),
         lambda: session.edit("eins", 0),
         lambda: session.retry(0),
-    ):
+    )
+    for step in steps:
         before = texts(session)
         await play(step())
         if texts(session)[: len(before)] == before:  # it has grown
@@ -143,11 +147,11 @@ async def test_sampling_is_saved_and_an_old_file_leaves_it_as_it_is() -> None:
         {"at": 0, "place": 0, "branches": [{"at": 0, "place": 0, "messages": "M"}]},
     ],
 )
-def test_a_file_with_wrong_branches_is_refused(wrong: dict[str, object]) -> None:
+def test_a_file_with_wrong_branches_is_refused(wrong: dict[str, Any]) -> None:
     messages = (Message.user("a"), Message("assistant", (Text("b"),)))
     good = to_json(SavedConversation("x", messages))
-    branch = {"messages": good["messages"], **wrong}
-    for inner in branch.get("branches", ()):  # type: ignore[attr-defined]  # a list of objects
+    branch: dict[str, Any] = {"messages": good["messages"], **wrong}
+    for inner in branch.get("branches", ()):
         inner["messages"] = good["messages"]
     with pytest.raises(SaveError):
         from_json({**good, "branches": [branch]})

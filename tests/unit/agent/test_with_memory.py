@@ -173,7 +173,7 @@ async def test_what_is_recalled_is_reported_with_its_count_its_time_and_its_toke
     assert isinstance(block, Text)
     n = room.count_tokens(block.text)
     times = [message.created_ms / 1000 for message in store.stored([1])]
-    assert started(events).recalled == Recalled(1, n, *times, *times)
+    assert started(events).recalled == Recalled(1, n, times[0], times[0])
     assert (started(events).usage.recalled, fold(events).usage.recalled) == (n, n)
     assert started(await run(memory, asked)).recalled is not None, "another answer to the same question has it, too"
     call = Message("assistant", (ToolCall("1", "look", "{}"),))

@@ -135,7 +135,7 @@ def _kind_of(path: Path) -> type[Image | Audio] | None:
 
 def _read(name: str, path: Path, app: App, n_ctx: int) -> tuple[Attached, str]:
     """What is sent of a file, and how much it is."""
-    limits = attachment.Limits.of(app.config, n_ctx)
+    limits = attachment.Limits.of(n_ctx, image=app.config.images.max_bytes, audio=app.config.audio.max_bytes)
     try:
         raw, size = _bytes(name, path, most=limits.most)
     except OSError as error:

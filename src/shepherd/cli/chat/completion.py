@@ -13,7 +13,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shepherd.cli.terminal import choices
+from shepherd.agent import fitting
 from shepherd.cli.terminal.reader import Suggestion
 
 if TYPE_CHECKING:
@@ -83,13 +83,13 @@ def _below(typed: str) -> Iterator[str]:
                 folders.append(path)
                 path += "/"
             found.append((path if "/" in typed else entry.name, path))
-    yield from (path for _, path in choices.fitting(typed, found))
+    yield from (path for _, path in fitting.fitting(typed, found))
 
 
 def _fitting(typed: str, words: Iterable[tuple[str, str]], whole: Container[str] = ()) -> Iterator[Suggestion]:
     """The words that fit, the best first. A blank follows a whole word, so that the next key begins another one.
     `whole`: those that nothing follows."""
-    for text, note in choices.fitting(typed, words):
-        is_begun = (choices.rank(typed, text) or 0) <= choices.BEGINS
+    for text, note in fitting.fitting(typed, words):
+        is_begun = (fitting.rank(typed, text) or 0) <= fitting.BEGINS
         word = text if text.endswith(("/", "=")) else f"{text} "
         yield Suggestion(word, len(typed), note, is_whole=is_begun and text in whole)

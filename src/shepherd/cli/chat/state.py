@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from shepherd.agent import modes
+from shepherd.agent.attachment import Attached
 from shepherd.agent.with_memory import entry_of
 from shepherd.cli import render
 from shepherd.cli.chat import attach
@@ -107,7 +108,7 @@ class Chat:
 
     # turns
 
-    def asked(self, parts: Sequence[attach.Attached], *, instead: bool = False) -> tuple[attach.Attached, ...]:
+    def asked(self, parts: Sequence[Attached], *, instead: bool = False) -> tuple[Attached, ...]:
         """A message with the notices that the model needs before it; `instead`: of the last question."""
         before = self.session.messages
         if instead:
@@ -115,9 +116,9 @@ class Chat:
             before = before[:at]
         return (*modes.notices(self.mode, before), *parts)
 
-    async def read_parts(self, text: str) -> tuple[attach.Attached, ...]:
+    async def read_parts(self, text: str) -> tuple[Attached, ...]:
         """As `attach.parts`; shows a line for each file."""
-        notes: list[tuple[str, attach.Attached | None]] = []
+        notes: list[tuple[str, Attached | None]] = []
         parts = await asyncio.to_thread(
             attach.parts, text, self.app, self.session.n_ctx, lambda line, part: notes.append((line, part))
         )

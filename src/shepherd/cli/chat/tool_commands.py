@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from shepherd.agent import attachment
+from shepherd.agent.attachment import Attached
 from shepherd.cli.chat import attach
 from shepherd.core import Audio, Image, InvalidRequest, Text
 from shepherd.core.errors import usual_size
@@ -181,7 +182,7 @@ async def prompt(chat: Chat, argument: str) -> None:
         raise InvalidRequest(f"the arguments cannot be read: {error}", field="arguments") from error
     found = _find_prompt(name, await servers.prompts())
     values = _fill_arguments(found, given)
-    parts: list[attach.Attached] = []
+    parts: list[Attached] = []
     messages = await servers.prompt(found.server, found.name, values)
     for message in messages:
         shown = [part for part in message.parts if isinstance(part, Text | Image | Audio)]

@@ -176,7 +176,7 @@ def _keys(settings: ServerConfig) -> list[str | Key] | None:
 async def _load_while(server: asyncio.Task[None], app: App) -> bool:
     """Load the models; False when the server stopped meanwhile. Raises: as `App.load`."""
     with progress_shown(PipeView().screen) as show:
-        loading = asyncio.create_task(app.load(show, lazy=True))
+        loading = asyncio.create_task(app.load(show, lazy=True, person=app.person_at_chats))
         await asyncio.wait([server, loading], return_when=asyncio.FIRST_COMPLETED)
         if not loading.done():
             # The native library cannot be stopped while it reads weights; nothing else needs an orderly end yet.

@@ -191,6 +191,11 @@ class Pool:
         yield from self.ledger
         yield from self.snapshots.newest(owner, N_LOGGED)
 
+    def tokens(self, seq: int, owner: str, start: int, stop: int) -> array[int]:
+        """The tokens `[start, stop)` of a sequence; empty for none, and where it is another owner's."""
+        found = next((each for each in self.ledger if each.id == seq and each.owner.name == owner), None)
+        return found.tokens[start:stop] if found is not None else array("i")
+
     def pictures(self) -> dict[Seq, Picture]:
         """Every sequence in the cells, and every saved one that is no copy of one of these."""
         copies = set(self._copied.values())

@@ -55,6 +55,10 @@ class ChildEngine:
         found: list[array[int]] = await self.process.ask(self._index, "beginning_with", tokens, owner, spans, n_other)
         return found
 
+    async def tokens(self, seq: int, owner: str, start: int, stop: int) -> array[int]:
+        found: array[int] = await self.process.ask(self._index, "tokens", seq, owner, start, stop)
+        return found
+
     @property
     def is_watched(self) -> bool:
         return self.process.is_watched(self._index)

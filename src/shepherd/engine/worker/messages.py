@@ -101,7 +101,7 @@ class Call(NamedTuple):
     keywords: Mapping[str, object]
 
 
-CALLS = frozenset({"clear", "evict", "held", "beginning_with"})
+CALLS = frozenset({"clear", "evict", "held", "beginning_with", "tokens"})
 
 
 class Close(NamedTuple):

@@ -139,18 +139,39 @@ def conversation_with(connection: apsw.Connection, id: int) -> Conversation:
     return Conversation(*row)
 
 
+def sessions(connection: apsw.Connection, uuids: Collection[str]) -> dict[str, str]:
+    """What clients call these conversations, by uuid; one without such a name is left out."""
+    return dict(
+        connection.execute(
+            "SELECT uuid, session FROM conversation WHERE session IS NOT NULL "
+            "AND uuid IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(uuids)),),
+        )
+    )
+
+
 def newest_message(connection: apsw.Connection) -> int:
     """The id of the newest message; 0 = none."""
     return int(connection.execute("SELECT coalesce(max(id), 0) FROM message").get)
 
 
+_NEWEST = (
+    "FROM conversation WHERE session = ? ORDER BY "
+    "(SELECT id FROM message WHERE message.conversation = conversation.id ORDER BY seq DESC LIMIT 1) DESC LIMIT 1"
+)
+"""The conversation of a session that has been added to last."""
+
+
+def newest_conversation(connection: apsw.Connection, session: str) -> Conversation | None:
+    """The newest conversation of a session; None for an unknown session."""
+    rows: list[Any] = connection.execute(f"SELECT {_CONVERSATION} {_NEWEST}", (clean(session),)).fetchall()
+    return Conversation(*rows[0]) if rows else None
+
+
 def newest_turn(connection: apsw.Connection, session: str) -> list[int]:
     """Ids of the messages of a session's current turn, in order; none for an unknown session."""
     rows = connection.execute(
-        "SELECT message.id, turn FROM message WHERE conversation = ("
-        "SELECT id FROM conversation WHERE session = ? ORDER BY "
-        "(SELECT id FROM message WHERE message.conversation = conversation.id ORDER BY seq DESC LIMIT 1) DESC LIMIT 1"
-        ") ORDER BY seq DESC",
+        f"SELECT message.id, turn FROM message WHERE conversation = (SELECT id {_NEWEST}) ORDER BY seq DESC",
         (clean(session),),
     )
     newest: list[Any] = next((list(group) for _, group in groupby(rows, key=itemgetter(1))), [])

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -88,12 +88,18 @@ DIALOGUE = Filters(roles=("user", "assistant"), untrusted=False)
 STOP_WORDS = frozenset().union(*STOP.values())
 
 
+MOST_WORDS = 12
+"""That are named for one block."""
+
+
 @dataclass(frozen=True, slots=True)
 class RecallBlock:
     text: str
     """The block, and a blank line after it."""
     ids: tuple[int, ...]
     """The quoted messages, in the order of the block."""
+    words: tuple[str, ...] = field(default=(), compare=False)
+    """Words of them that are the question's, or near those; in small letters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,7 +392,15 @@ def _fitted(units: Sequence[QuoteUnit], budget: int, count: Callable[[str], int]
     if not kept:
         return None
     kept.sort(key=lambda quote: _age(quote.message))
-    return RecallBlock(render(kept), tuple(quote.message.id for quote in kept))
+    ids = tuple(quote.message.id for quote in kept)
+    words = dict.fromkeys(
+        to_one_line(message.body)[span.start : span.stop].casefold()
+        for unit in units
+        for message, spans in zip(unit.messages, unit.spans, strict=True)
+        if message.id in ids
+        for span in spans
+    )
+    return RecallBlock(render(kept), ids, tuple(words)[:MOST_WORDS])
 
 
 def _quotes(unit: QuoteUnit, kept: Sequence[Quote], budget: int, count: Callable[[str], int]) -> list[Quote]:

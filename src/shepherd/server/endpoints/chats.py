@@ -13,20 +13,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 from starlette.types import Scope
 
-from shepherd.core import InvalidRequest, NotAllowed, Text
-from shepherd.server.endpoints.handler import Endpoint, RequestContext, within
+from shepherd.app import chat_input
+from shepherd.app.chat_view import media_of
+from shepherd.core import InvalidRequest, NotAllowed, Sampling, Text
+from shepherd.process.pools import in_pool
+from shepherd.server.endpoints.handler import STOPPING_S, Endpoint, RequestContext, within
 from shepherd.server.http.body import UNBUFFERED, RawHeaders, json_bytes
 from shepherd.server.http.caller import address_of, caller_of, check_page, is_loopback
-from shepherd.wire.base import COMPACT, Fields, Json, decode_json, shown
+from shepherd.server.http.errors import Stopping
+from shepherd.wire.base import COMPACT, Fields, Json, decode_json, shown, wrong
+from shepherd.wire.sampling import SAMPLING, sampling_of
 from shepherd.wire.sse import MEDIA_TYPE as EVENT_STREAM
 from shepherd.wire.sse import PING
-from shepherd.wire.table import STRING, Field, body_schema, integer, one_of, read_fields
+from shepherd.wire.table import OBJECT, OBJECTS, STRING, Field, FieldKind, body_schema, integer, one_of, read_fields
 
 if TYPE_CHECKING:
     from shepherd.app.chats import Chat, ChatShelf
@@ -35,7 +40,7 @@ if TYPE_CHECKING:
 Values = Mapping[str, Any]
 Answer = Callable[["ChatShelf", Values], Coroutine[Any, Any, Json]]
 
-MOST_LISTED = 200
+MOST_LISTED = 1_000
 MOST_MESSAGES = 1_000
 """Of one page of a chat."""
 ACTIONS = ("send", "retry", "edit", "resume")
@@ -136,7 +141,7 @@ def _query(scope: Scope, fields: tuple[Field, ...]) -> Json:
 
 
 async def _list(shelf: ChatShelf, values: Values) -> Json:
-    return await shelf.list(values["cursor"], values["limit"])
+    return await shelf.page(values["cursor"], values["limit"])
 
 
 async def _create(shelf: ChatShelf, values: Values) -> Json:
@@ -156,16 +161,147 @@ async def _delete(shelf: ChatShelf, values: Values) -> Json:
 
 async def _turn(shelf: ChatShelf, values: Values) -> Json:
     chat = await shelf.get(values["id"])
-    action, text = values["action"], values["text"]
+    action, text, at = values["action"], values["text"] or "", values["at"]
     if action is None:
         raise InvalidRequest(f"action is missing; send one of {', '.join(ACTIONS)}", field="action")
     if action in ("retry", "resume"):
-        return {"turn": chat.retry() if action == "retry" else chat.resume()}
+        return {"turn": chat.retry(at) if action == "retry" else chat.resume()}
     chat.refuse_if_running("send another message")
-    if not (text or "").strip():
-        raise InvalidRequest("text is missing: a message needs one", field="text")
-    parts = (Text(text),)
-    return {"turn": chat.send(parts) if action == "send" else chat.edit(parts)}
+    files = [*Fields(dict(values)).objects("attachments")]
+    if not text.strip() and not files:
+        raise InvalidRequest("text is missing: a message needs one, or an attachment", field="text")
+    parts = (
+        *await chat_input.quoted(chat, values["quotes"] or ()),
+        *await chat_input.attached(chat, files),
+        *((Text(text),) if text.strip() else ()),
+    )
+    return {"turn": chat.send(parts) if action == "send" else chat.edit(parts, at)}
+
+
+async def _change(shelf: ChatShelf, values: Values) -> Json:
+    chat = await shelf.get(values["id"])
+    changed = [name for name in ("title", "system", "sampling") if values[name] is not None]
+    if {"system", "sampling"} & {*changed}:
+        chat.refuse_if_running("change it")
+    sampling = _sampling(values["sampling"]) if values["sampling"] is not None else None
+    if values["model"] is not None:  # first: the others are changed only where this can be
+        await chat.move(values["model"])
+    if values["mode"] is not None:
+        chat.set_mode(values["mode"])
+        changed.append("mode")
+    if values["title"] is not None:
+        chat.session.title = values["title"]
+    if values["system"] is not None:
+        chat.session.system = values["system"]
+    if sampling is not None:
+        chat.session.sampling = sampling
+    if changed:
+        await chat.changed(*changed)
+    return chat.shown(None, 0)
+
+
+def _sampling(given: Json) -> Sampling:
+    """Raises: `InvalidRequest`, also for a parameter that there is not."""
+    known = {field.name: field for field in SAMPLING}
+    for name in given:
+        if name not in known:
+            raise InvalidRequest(
+                f"sampling has no {shown(name)}; known: {', '.join(known)}", field=f"sampling.{name}"[:80]
+            )
+    return sampling_of(read_fields(Fields(given, "sampling"), SAMPLING))
+
+
+async def _switch(shelf: ChatShelf, values: Values) -> Json:
+    chat = await shelf.get(values["id"])
+    for name in ("at", "branch"):
+        if values[name] is None:
+            raise InvalidRequest(f"{name} is missing", field=name)
+    await chat.switch(values["at"], values["branch"])
+    return chat.shown(None, MOST_LISTED)
+
+
+async def _command(shelf: ChatShelf, values: Values) -> Json:
+    from shepherd.app import chat_commands  # noqa: PLC0415 - loads the tools
+
+    chat = await shelf.get(values["id"])
+    before = chat.log.number
+    lines = await chat_commands.run(chat, values["line"] or "")
+    return {"lines": lines, "changed": chat.log.number != before}
+
+
+async def _complete(shelf: ChatShelf, values: Values) -> Json:
+    from shepherd.app import chat_commands  # noqa: PLC0415 - loads the tools
+
+    chat = await shelf.get(values["chat"]) if values["chat"] else await shelf.draft()
+    return {"suggestions": await chat_commands.suggestions(chat, values["text"] or "")}
+
+
+async def _options(shelf: ChatShelf, values: Values) -> Json:
+    from shepherd.app import chat_commands  # noqa: PLC0415 - loads the tools
+
+    chat = await shelf.get(values["chat"]) if values["chat"] else await shelf.draft()
+    return chat_commands.options(chat)
+
+
+async def _search(shelf: ChatShelf, values: Values) -> Json:
+    if not (values["q"] or "").strip():
+        raise InvalidRequest("q is missing: the words to search for", field="q")
+    return {"results": await shelf.search(values["q"], values["limit"])}
+
+
+async def _window(shelf: ChatShelf, values: Values) -> Json:
+    chat = await shelf.get(values["id"])
+    chat.refuse_if_running("look at its window")
+    window = await chat.session.window()
+    return {**asdict(window), "n_tokens": window.n_tokens, "n_evicted": window.n_evicted}
+
+
+# ---- what is no JSON
+
+
+async def _export(context: RequestContext, shelf: ChatShelf, values: Values) -> None:
+    from shepherd.agent import transcript  # noqa: PLC0415 - few conversations are exported
+
+    chat = await shelf.get(values["id"])
+    form, kind = _FORMATS[values["format"]]
+    made = await in_pool("texts", transcript.FORMATS[form], chat.messages, chat.session.system, chat.session.model)
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", chat.id)
+    await _send_file(context, made.encode("utf-8", "replace"), kind, f'attachment; filename="{name}.{form}"')
+
+
+async def _medium(context: RequestContext, shelf: ChatShelf, values: Values) -> None:
+    chat = await shelf.get(values["id"])
+    index, part = (int(values[name]) if re.fullmatch(r"[0-9]{1,9}", values[name]) else -1 for name in ("index", "part"))
+    messages = chat.messages
+    media = media_of(messages[index]) if 0 <= index < len(messages) else []
+    if not 0 <= part < len(media) or media[part].data is None:
+        raise InvalidRequest(
+            f"message {shown(values['index'])} has no such image or recording", field="part", status=404
+        )
+    data, kind = media[part].data or b"", media[part].media_type
+    # Any other type may be a page, which would run with the rights of ours.
+    kind = kind if _MEDIA_TYPE.fullmatch(kind) else "application/octet-stream"
+    await _send_file(context, data, kind, "inline")
+
+
+_MEDIA_TYPE = re.compile(r"image/(png|jpeg|gif|webp|bmp)|audio/[a-z0-9.-]{1,40}")
+_FORMATS = {"markdown": ("md", "text/markdown; charset=utf-8"), "json": ("json", "application/json")}
+
+
+async def _send_file(context: RequestContext, content: bytes, kind: str, disposition: str) -> None:
+    headers: RawHeaders = [
+        (b"content-type", kind.encode("ascii")),
+        (b"content-length", str(len(content)).encode()),
+        (b"content-disposition", disposition.encode("ascii")),
+        (b"x-content-type-options", b"nosniff"),
+        (b"content-security-policy", b"default-src 'none'; sandbox"),
+        *_PRIVATE,
+    ]
+    context.record.status, context.record.reason = 200, "answered"
+    stall_s = context.state.limits.stall_s
+    await within(stall_s, context.send({"type": "http.response.start", "status": 200, "headers": headers}))
+    context.record.complete = True
+    await within(stall_s, context.send_last({"type": "http.response.body", "body": content, "more_body": False}))
 
 
 async def _stop(shelf: ChatShelf, values: Values) -> Json:
@@ -191,7 +327,12 @@ async def _events(context: RequestContext, shelf: ChatShelf, values: Values) -> 
         raise InvalidRequest(
             f"{MOST_READERS} clients read the events of this chat already; close one", field="id", status=429
         )
-    await context.while_connected(_send_events(context, chat, after), is_endless=True)
+    try:
+        await context.while_connected(_send_events(context, chat, after), is_endless=True)
+    except Stopping:  # the client may come back to the next server
+        context.record.reason = "server stopping"
+    context.record.complete = True
+    await within(STOPPING_S, context.send_last({"type": "http.response.body", "body": b"", "more_body": False}))
 
 
 async def _send_events(context: RequestContext, chat: Chat, after: int | None) -> None:
@@ -210,6 +351,8 @@ async def _send_events(context: RequestContext, chat: Chat, after: int | None) -
             content = b"".join(map(_encoded, events))
             if content:
                 await _send(context, content)
+            elif chat.is_gone:
+                return
             else:
                 await log.wait(number, limits.ping_s)
                 if log.number == number:
@@ -235,10 +378,34 @@ def _last_event_id(scope: Scope) -> int | None:
 
 # ---- the rows
 
+
+def _read_ids(body: Fields, key: str) -> list[int] | None:
+    found = body.find_array(key)
+    for at, value in enumerate(found or ()):
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+            raise wrong(f"{body.at(key)}[{at}]", "the id of a message", value)
+    return found
+
+
 _ID = "/v1/chats/{id}"
 _NUMBER = 2**53
 
+_CHAT = Field("chat", STRING, "The id of a chat; none = as a new one.")
+_IDS = FieldKind(_read_ids, {"type": "array", "items": {"type": "integer"}})
+
 _ROWS = (
+    ChatEndpoint(  # in front of the ids
+        "chats-search", "GET", "/v1/chats/search", "Search all conversations, as the memory does", _search,
+        (Field("q", STRING, "Words."), Field("limit", integer(1, 100), default=20)),
+    ),
+    ChatEndpoint(
+        "chats-complete", "GET", "/v1/chats/complete", "What may follow a typed text: commands, and files behind an @",
+        _complete, (_CHAT, Field("text", STRING)),
+    ),
+    ChatEndpoint(
+        "chats-options", "GET", "/v1/chats/options", "The models, modes, commands and tools of a chat", _options,
+        (_CHAT,),
+    ),
     ChatEndpoint(
         "chats-list", "GET", "/v1/chats", "The chats, the newest first", _list,
         (Field("cursor", STRING, "next of the page before."),
@@ -258,7 +425,10 @@ _ROWS = (
     ChatEndpoint(
         "chats-turn", "POST", f"{_ID}/turn", "Begin a turn: it runs in the server, whether its events are read or not",
         _turn,
-        (Field("action", one_of(*ACTIONS), "What the turn does."), Field("text", STRING, "Of send and edit.")),
+        (Field("action", one_of(*ACTIONS), "What the turn does."), Field("text", STRING, "Of send and edit."),
+         Field("at", integer(0, _NUMBER), "The question of edit and retry; none = the last one."),
+         Field("attachments", OBJECTS, "Files: name, type and data in base64; or the path of a file of the server."),
+         Field("quotes", _IDS, "Messages of the memory that come back, by id.")),
         status=202,
     ),
     ChatEndpoint(
@@ -266,6 +436,34 @@ _ROWS = (
         (Field("after", integer(0, _NUMBER), "The id of the last event that was read."),), respond=_events,
     ),
     ChatEndpoint("chats-stop", "POST", f"{_ID}/stop", "Stop the turn that runs", _stop),
+    ChatEndpoint(
+        "chats-change", "PATCH", _ID, "Change the title, the system prompt, the model, how answers are drawn", _change,
+        (Field("title", STRING), Field("system", STRING), Field("model", STRING, "Any name that /model takes."),
+         Field("sampling", OBJECT, "All parameters that are set; {} = as the model has them."),
+         Field("mode", one_of("ask", "edits", "plan"), "What runs without a question.")),
+    ),
+    ChatEndpoint(
+        "chats-answer", "POST", f"{_ID}/questions/{{question}}", "Answer a question of a tool or of an MCP server",
+        _answer_question,
+        (Field("verdict", STRING, "One of the question's verdicts."),
+         Field("values", OBJECT, "Of a form; null = refused.")),
+    ),
+    ChatEndpoint(
+        "chats-branch", "POST", f"{_ID}/branch", "Continue with another version of a question", _switch,
+        (Field("at", integer(0, _NUMBER), "The index of the question."), Field("branch", integer(0, _NUMBER))),
+    ),
+    ChatEndpoint(
+        "chats-command", "POST", f"{_ID}/command", "Run a /command", _command, (Field("line", STRING, "As /undo."),)
+    ),
+    ChatEndpoint("chats-window", "GET", f"{_ID}/window", "What the context of the model holds, turn by turn", _window),
+    ChatEndpoint(
+        "chats-export", "GET", f"{_ID}/export", "The chat as a file", None,
+        (Field("format", one_of(*_FORMATS), default="markdown"),), respond=_export,
+    ),
+    ChatEndpoint(
+        "chats-media", "GET", f"{_ID}/media/{{index}}/{{part}}", "An image or a recording of a message", None,
+        respond=_medium,
+    ),
 )  # fmt: skip
 
 CHAT_ENDPOINTS = tuple(row.endpoint for row in _ROWS)

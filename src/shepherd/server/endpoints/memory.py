@@ -57,6 +57,21 @@ def _messages(store: MemoryStore, arguments: Arguments) -> Json:
     }
 
 
+def _left(store: MemoryStore, arguments: Arguments) -> Json:
+    """Messages by their index in the conversation, as they were said; those that are not archived are left out."""
+    session, wanted = arguments["session"], frozenset(arguments["messages"])
+    if (conversation := store.newest_conversation(session)) is None:
+        message = f"the memory has no conversation of session {shown(session, 80)}"
+        raise InvalidRequest(message, field="session", status=404)
+    found = store.messages(conversation.uuid, shared=True)
+    return {
+        "messages": [
+            {"index": each.seq, "role": each.role, "text": each.body, "id": each.id}
+            for each in found if each.seq in wanted
+        ]
+    }  # fmt: skip
+
+
 def _get_conversation(store: MemoryStore, arguments: Arguments) -> Conversation:
     name = arguments["conversation"]
     if (found := store.conversation(name)) is None:
@@ -250,6 +265,14 @@ MEMORY_ENDPOINTS = (
     MemoryEndpoint(
         "memory-stats", "GET", "/v1/memory/stats", "How many messages are stored, and their size",
         lambda store, given: as_json.stats(store.stats()),
+    ),
+    MemoryEndpoint(
+        "window-left", "GET", "/v1/window/left", "What was said in messages that have left the context", _left,
+        {
+            "session": _text("the conversation, as /v1/window/events names it", minLength=1, maxLength=1000),
+            "messages": _list("these messages, by their index", _number("an index", 0, 10**9), 100, minItems=1),
+        },
+        ("session", "messages"),
     ),
     MemoryEndpoint(
         "memory-export", "GET", "/v1/memory/export", "The whole archive, or one conversation, as lines of JSON",

@@ -9,7 +9,7 @@ slowly, or comes back, has nothing to make up for. A key of one user gets only w
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any, assert_never
@@ -17,13 +17,13 @@ from urllib.parse import parse_qsl
 
 from starlette.types import Scope
 
-from shepherd.app.live_window import Absence, Growth, Happened, Hello, Kinds, Listener, News, Pool, Whole
+from shepherd.app.live_window import Absence, CameBack, Growth, Happened, Hello, Kinds, Listener, News, Pool, Whole
 from shepherd.core import InvalidRequest, NotAllowed
 from shepherd.engine.base import CachedPrefix
-from shepherd.engine.window import Kind, Picture
+from shepherd.engine.window import Kind, Left, Miss, Moved, Picture, Turn
 from shepherd.server.endpoints.caches import encode_caches, seen_by
 from shepherd.server.endpoints.handler import STOPPING_S, Endpoint, RequestContext, within
-from shepherd.server.http.body import UNBUFFERED
+from shepherd.server.http.body import UNBUFFERED, RawHeaders, json_bytes
 from shepherd.server.http.caller import address_of, caller_of, is_loopback, sees
 from shepherd.server.http.errors import Stopping
 from shepherd.server.observe.record import Caller
@@ -33,9 +33,14 @@ from shepherd.wire.base import Json, shown
 
 VERSION = 1
 """Of the events; it changes when a client that reads this one would be wrong."""
+MOST_TOKENS = 2_000
+"""Of one answer of `/v1/window/tokens`."""
+MOST_DIGITS = 10
+PRIVATE: RawHeaders = [(b"cache-control", b"no-store")]
 NAME_CHARS = 1_000
 """Of a session or a cache in a query."""
 
+_EVENTS = {Turn: "turn", Left: "left", Miss: "miss", Moved: "moved", CameBack: "recalled"}
 _NAMES = {"at_s": "at", "source": "from", "target": "to", "now": "is"}
 """Fields of notices that have other names in JSON."""
 
@@ -93,6 +98,51 @@ def _query(scope: Scope, known: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
+async def _answer_tokens(context: RequestContext) -> None:
+    check_content(context)
+    given = _query(context.scope, ("cache", "seq", "session", "start", "stop"))
+    service = context.state.service
+    caches = seen_by(caller_of(context.scope), service.stats())
+    name = given.get("cache") or next(iter(caches), "")
+    if name not in caches:
+        message = f"there is no cache {shown(name)}; the caches are: {', '.join(caches) or 'none'}"
+        raise InvalidRequest(message, field="cache", status=404)
+    seq, start = (_number(given, field) for field in ("seq", "start"))
+    stop = _number(given, "stop")
+    if (start or 0) >= (stop if stop is not None else 1):
+        raise InvalidRequest(f"stop is {stop} and start {start or 0}; stop must be larger", field="stop")
+    start = start or 0
+    stop = start + MOST_TOKENS if stop is None else stop
+    if stop - start > MOST_TOKENS:
+        raise InvalidRequest(f"{stop - start} tokens are asked for; {MOST_TOKENS} are allowed at a time", field="stop")
+    if seq is None and "session" not in given:
+        raise InvalidRequest("name the sequence: seq, or session", field="seq")
+    found = [each for each in caches[name].sequences if (each.seq == seq if seq is not None else True)]
+    found = [each for each in found if given.get("session") in (None, each.session)]
+    if not found:
+        raise InvalidRequest("this sequence is not in the cells now", field="seq", status=404)
+    one = found[-1]
+    tokens = await service.window.tokens(name, one.seq, one.owner, start, stop)
+    model = service.health().caches[name].model
+    texts = iter(
+        await service.dispatcher.detokenize(model, [each for each in tokens if each >= 0], endpoint=context.path)
+    )
+    body = [
+        {"id": each, "text": next(texts).decode("utf-8", "replace")} if each >= 0 else {"id": None, "text": ""}
+        for each in tokens
+    ]
+    context.record.reason = "answered"
+    await context.answer(json_bytes({"cache": name, "seq": one.seq, "start": start, "tokens": body}), PRIVATE)
+
+
+def _number(given: Mapping[str, str], name: str) -> int | None:
+    if (text := given.get(name)) is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < MOST_DIGITS):
+        raise InvalidRequest(f"{name} must be a number from 0, not {shown(text)}", field=name)
+    return int(text)
+
+
 # -- events ------------------------------------------------------------------------------------------------------------
 
 
@@ -110,9 +160,10 @@ def _encoded(news: News, service: Service, caller: Caller) -> bytes:
             return sse.encode_event({"cache": cache, "seq": picture.seq, "session": picture.session, **last}, "grow")
         case Absence(cache, seq):
             return sse.encode_event({"cache": cache, "seq": seq}, "gone")
-        case Happened(cache, notice):
+        case Happened(cache, notice, is_archived):
             facts = {_NAMES.get(name, name): value for name, value in asdict(notice).items() if name != "owner"}
-            return sse.encode_event({"cache": cache, **facts}, type(notice).__name__.lower())
+            more = {"archived": is_archived} if isinstance(notice, Left) else {}
+            return sse.encode_event({"cache": cache, **facts, **more}, _EVENTS[type(notice)])
         case Pool():
             models = {name: each.model for name, each in service.health().caches.items()}
             return sse.encode_event(encode_caches(seen_by(caller, service.stats()), models), "pool")
@@ -175,6 +226,20 @@ WINDOW_ENDPOINTS = (
         "window-events", ("/v1/window/events",), _respond,
         {"summary": "What the caches hold and what happens to it, as it changes", "parameters": _PARAMETERS,
          "responses": _STREAM},
+        ("GET",),
+    ),
+    Endpoint(
+        "window-tokens", ("/v1/window/tokens",), _answer_tokens,
+        {"summary": "Some tokens of a sequence in the cells, each with its text", "parameters": [
+            {"name": name, "in": "query", "required": False, "schema": {"type": kind}, "description": text}
+            for name, kind, text in (
+                ("cache", "string", "The cache; the default is the first one."),
+                ("seq", "integer", "The sequence, as the events name it."),
+                ("session", "string", "In place of `seq`: the newest sequence of this conversation."),
+                ("start", "integer", "The first token; the default is 0."),
+                ("stop", "integer", f"The token behind the last one; at most {MOST_TOKENS} at a time."),
+            )
+        ]},
         ("GET",),
     ),
 )  # fmt: skip

@@ -104,7 +104,8 @@ def check_page(scope: Scope) -> None:
             f"web pages of {shown(where)} may not use the chats of this server; only its own page may", status=403
         )
     kind = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
-    if scope["method"] not in ("GET", "HEAD", "DELETE") and kind != "application/json":
+    has_body = kind or headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
+    if has_body and scope["method"] not in ("GET", "HEAD", "DELETE") and kind != "application/json":
         raise InvalidRequest(
             f"the body must be JSON, with the header content-type: application/json, not {shown(kind)}",
             field="content-type",

@@ -14,6 +14,7 @@ from tests.pictures import picture
 from tests.sounds import wave
 
 from shepherd.agent import attachment
+from shepherd.agent.attachment import Attached
 from shepherd.app.app import App
 from shepherd.cli.chat import attach
 from shepherd.config.schema import AudioConfig, Config, ImagesConfig
@@ -62,7 +63,7 @@ class Lamb:
         ]
 
 
-def parts(text: str, folder: Path, *, n_ctx: int = 4096, sees: bool = False) -> tuple[attach.Attached, ...]:
+def parts(text: str, folder: Path, *, n_ctx: int = 4096, sees: bool = False) -> tuple[Attached, ...]:
     assert folder == Path.cwd()
     return attach.parts(text, cast("App", Lamb(*["vision"] if sees else [])), n_ctx)
 
@@ -97,7 +98,7 @@ def test_an_at_sign_that_names_no_file_is_text(folder: Path, text: str, names: l
 
 def test_a_name_that_is_missing_has_a_line_without_a_part(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    notes: list[tuple[str, attach.Attached | None]] = []
+    notes: list[tuple[str, Attached | None]] = []
     made = attach.parts("read @nothere.txt", cast("App", Lamb()), 4096, lambda *note: notes.append(note))
     assert made == (Text("read @nothere.txt"),)
     assert notes == [("@nothere.txt names no file here; it is sent as it is", None)]
@@ -195,7 +196,7 @@ def test_a_recording_goes_along_by_name_or_pasted_path_where_the_model_hears(fol
     # The bytes say what it is, not the name.
     (folder / name).write_bytes(WAVE)
     hears = cast("App", Lamb("audio"))
-    notes: list[tuple[str, attach.Attached]] = []
+    notes: list[tuple[str, Attached]] = []
     made = attach.parts(f"@{name} what?", hears, 4096, lambda *note: notes.append(note))
     assert made == (Audio("audio/wav", WAVE), Text(f"@{name} what?"))
     assert notes == [(f"Attached: {name} (audio/wav, 1.6 KiB)", made[0])]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shepherd.agent import fitting
 from shepherd.cli.terminal import choices
 from shepherd.cli.text import n_columns
 
@@ -28,15 +29,15 @@ NAMES = ("/help", "/export", "/exit", "/context", "/continue", "/tools")
     ],
 )
 def test_what_begins_so_comes_alone_and_else_what_has_the_letters_in_order(typed: str, expected: list[str]) -> None:
-    assert [name for name, _ in choices.fitting(typed, [(name, "") for name in NAMES])] == expected
+    assert [name for name, _ in fitting.fitting(typed, [(name, "") for name in NAMES])] == expected
 
 
 def test_the_same_word_comes_before_a_longer_one() -> None:
-    assert choices.fitting("/prompt", [("/prompts", 1), ("/prompt", 2)]) == [("/prompt", 2), ("/prompts", 1)]
+    assert fitting.fitting("/prompt", [("/prompts", 1), ("/prompt", 2)]) == [("/prompt", 2), ("/prompts", 1)]
 
 
 def test_a_long_text_is_looked_at_once() -> None:
-    assert choices.rank("a" * 60 + "b", "a" * 100_000) is None
+    assert fitting.rank("a" * 60 + "b", "a" * 100_000) is None
 
 
 @given(

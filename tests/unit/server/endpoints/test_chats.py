@@ -3,26 +3,49 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+import pytest_asyncio
 from tests.in_process import client_of
 from tests.in_time import PATIENCE_S
 from tests.own_app import app_of, loaded
 from tests.own_server import listening
+from tests.unit.agent.scripted import Scripted
 
+from shepherd.agent import modes
+from shepherd.agent.session import Session
+from shepherd.agent.storage import SavedConversation
 from shepherd.app.app import App
-from shepherd.core import Message
+from shepherd.app.chat_person import MOST_WAITING, ChatPerson, PersonAtChats
+from shepherd.app.chats import Chat, Owner
+from shepherd.app.event_log import EventLog
+from shepherd.core import (
+    Event,
+    Finished,
+    Image,
+    InvalidRequest,
+    Message,
+    RateLimited,
+    Request,
+    Sampling,
+    Started,
+    Text,
+    TextDelta,
+    ToolCall,
+)
 from shepherd.memory.users import LOCAL
 from shepherd.server.app import create_app
 from shepherd.server.http.auth import Key
+from shepherd.tools.base import Form, Question
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 
 Json = dict[str, Any]
 
@@ -32,13 +55,23 @@ def made_app(folder: Path, text: str = "") -> App:
     return app_of(folder, head + text, model="embedded")
 
 
-@pytest.fixture
-async def app(tmp_path: Path) -> AsyncIterator[App]:
-    async with loaded(made_app(tmp_path)) as app:
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="shared")
+async def loaded_once(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[App]:
+    async with loaded(made_app(tmp_path_factory.mktemp("chats"))) as app:
         yield app
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
+async def app(shared: App) -> App:
+    """Without any chat."""
+    async with client_of(shared) as client:
+        for row in (await client.get("/v1/chats")).json()["chats"]:
+            await client.post(f"/v1/chats/{row['id']}/stop")
+            await client.delete(f"/v1/chats/{row['id']}")
+    return shared
+
+
+@pytest_asyncio.fixture(loop_scope="module")
 async def client(app: App) -> AsyncIterator[httpx2.AsyncClient]:
     """Over a real port: the events of a chat come while it runs."""
     async with listening(app) as url, httpx2.AsyncClient(base_url=url, timeout=PATIENCE_S) as client:
@@ -164,12 +197,12 @@ async def test_a_reader_that_comes_back_gets_the_same_rest_and_two_readers_the_s
     one, other = await asyncio.gather(read(client, id), read(client, id))
     assert plain(folded([], one)) == plain(folded([], other))
     whole = plain(folded([], one))
-    for at in range(1, one[-1]["id"]):
+    for at in range(one[0]["id"], one[-1]["id"]):
         had = [event for event in one if event["id"] <= at]
         rest = await read(client, id, after=at)
         if not any(event["id"] == at for event in one):  # within a text that came in one piece: its head was had
             cut = next(event for event in one if event["id"] > at)
-            n = at - (had[-1]["id"] if had else 0)
+            n = at - had[-1]["id"]
             had.append({**cut, "data": {**cut["data"], "text": cut["data"]["text"][:n]}})
         assert plain(folded([], had + rest)) == whole, at
 
@@ -223,17 +256,82 @@ def replaced(saved: Any, text: str) -> Any:
     return saved
 
 
-async def test_a_stopped_turn_keeps_what_it_has_and_is_resumed(client: httpx2.AsyncClient) -> None:
+async def test_a_stopped_turn_keeps_what_it_has_and_is_resumed(app: App, client: httpx2.AsyncClient) -> None:
     id = await begun(client)
+    chat = await opened(app, id)
+    rest: list[Event] = [TextDelta("of wool."), Finished("end")]
+
+    async def answer(request: Request) -> AsyncGenerator[Event, None]:
+        yield Started("m")
+        if request.messages[-1].role == "user":
+            yield TextDelta("Sheep are full ")
+            await asyncio.Event().wait()
+        for event in rest:
+            yield event
+
+    chat.session = Session(Script(answer), model="m", n_ctx=4096)
     await turn(client, id, text="Tell me everything about sheep.")
-    await read(client, id, last=lambda event: event["event"] in ("started", "text"))
-    stopped = (await client.post(f"/v1/chats/{id}/stop", json={})).json()
+    await read(client, id, last=lambda event: event["event"] == "text")
+    assert (await get(client, id))["can_resume"] is False
+    assert (await client.post(f"/v1/chats/{id}/stop")).json() == {"stopped": True}
     events = await read(client, id)
-    end = events[-1]["data"]
-    assert end["reason"] == ("stopped" if stopped["stopped"] else "done")
-    now = await get(client, id)
-    assert plain(folded([], events)) == plain(now["messages"]) or now["messages"] == []
-    assert (await client.post(f"/v1/chats/{id}/stop", json={})).json() == {"stopped": False}
+    end, now = events[-1]["data"], await get(client, id)
+    assert (end["reason"], end["can_resume"], now["can_resume"]) == ("stopped", True, True)
+    assert plain(folded([], events)) == plain(now["messages"])
+    await turn(client, id, "resume")
+    events = await read(client, id)
+    assert events[0]["data"]["index"] == 1
+    whole = plain(folded(now["messages"], events))
+    assert whole[1]["parts"] == [{"type": "text", "text": "Sheep are full of wool."}]
+    assert whole == plain((await get(client, id))["messages"])
+    assert (await client.post(f"/v1/chats/{id}/stop")).json() == {"stopped": False}
+
+
+class Script:
+    """A back end that is one function."""
+
+    def __init__(self, stream: Callable[[Request], AsyncGenerator[Event, None]]) -> None:
+        self.stream = stream
+
+
+def failing(error: Exception) -> Scripted:
+    return Scripted(lambda request: error)
+
+
+async def test_a_turn_that_fails_says_why_and_changes_nothing(app: App, client: httpx2.AsyncClient) -> None:
+    id = await begun(client)
+    chat = await opened(app, id)
+    for error, code in (
+        (RateLimited("wait a moment", backend="b"), "rate_limit_exceeded"),
+        (ZeroDivisionError(), "server_error"),
+    ):
+        chat.session = Session(failing(error), model="m", n_ctx=4096)
+        await turn(client, id, text="Hello!")
+        end = (await read(client, id))[-1]["data"]
+        assert (end["reason"], end["error"]["code"], end["messages"]) == ("error", code, [])
+        assert "Zero" not in end["error"]["message"]
+        assert (await get(client, id))["messages"] == []
+
+
+async def test_a_guest_gets_the_tools_of_http_clients_and_no_files_of_the_server(tmp_path: Path) -> None:
+    keys = [Key.of("a", name="a", user="ada"), Key.of("o", name="owner")]
+    for use_tools in (False, True):
+        text = f'[server]\nuse_tools = {str(use_tools).lower()}\n[tools]\nroots = ["{tmp_path}"]\n'
+        async with loaded(made_app(tmp_path, text)) as app:
+            server = create_app(app, api_keys=keys)
+            async with client_of(server, "a") as ada, client_of(server, "o") as owner:
+                for client, has in ((ada, use_tools), (owner, True)):
+                    tools = (await client.get("/v1/chats/options")).json()["tools"]
+                    assert bool(tools) is has
+                id = await begun(ada)
+                (tmp_path / "a.txt").write_text("a")
+                files = [{"path": str(tmp_path / "a.txt")}]
+                body = {"action": "send", "text": "Read.", "attachments": files}
+                refused = await ada.post(f"/v1/chats/{id}/turn", json=body)
+                assert (refused.status_code, "may not name files" in refused.text) == (400, True)
+                assert (await ada.get("/v1/chats/complete?text=@a")).json() == {"suggestions": []}
+                refused = await ada.patch(f"/v1/chats/{id}", json={"model": str(tmp_path / "other.gguf")})
+                assert (refused.status_code, "model must be one of lamb" in refused.text) == (400, True)
 
 
 async def test_a_running_chat_takes_no_second_turn(client: httpx2.AsyncClient) -> None:
@@ -269,6 +367,8 @@ async def test_only_the_servers_own_page_and_programs_use_the_chats(app: App) ->
         for headers, status in ORIGINS:
             sent = {"content-type": "application/json", **headers}
             assert (await client.post("/v1/chats", content=b"{}", headers=sent)).status_code == status, headers
+            bare = await client.post("/v1/chats", headers={k: v for k, v in headers.items() if k != "content-type"})
+            assert bare.status_code == (200 if status == 415 else status), headers
             if "content-type" not in headers:
                 assert (await client.get("/v1/chats", headers=headers)).status_code == status, headers
 
@@ -298,7 +398,7 @@ WRONG: tuple[tuple[str, str, Json | None, int, str], ...] = (
     ("GET", "/v1/chats/nowhere", None, 404, "there is no chat"),
     ("GET", "/v1/chats/..%2f..%2fetc", None, 404, ""),
     ("GET", "/v1/chats/~root", None, 404, "there is no chat"),
-    ("GET", "/v1/chats?limit=0", None, 400, "limit must be an integer from 1 to 200"),
+    ("GET", "/v1/chats?limit=0", None, 400, "limit must be an integer from 1 to 1000"),
     ("GET", "/v1/chats?limti=3", None, 400, "there is no field"),
     ("POST", "/v1/chats", {"model": "no-such-model"}, 400, "no-such-model"),
     ("POST", "/v1/chats", {"modle": "x"}, 400, "there is no field"),
@@ -334,3 +434,238 @@ async def test_a_server_that_stops_saves_the_turn_and_the_next_one_shows_it(tmp_
         assert (await client.get("/v1/chats")).json()["chats"][0]["id"] == saved["id"]
         assert (await client.delete(f"/v1/chats/{saved['id']}")).json() == {"deleted": True}
         assert (await client.get("/v1/chats")).json() == {"chats": []}
+
+
+# ---- questions, changes, files
+
+
+def scripted(app: App, chat: Chat, *answers: Message) -> None:
+    """Let a script answer a chat in place of the model, with the tools that it has."""
+    left = list(answers)
+    chat.session = Session(
+        Scripted(lambda request: left.pop(0)),
+        model="m",
+        n_ctx=4096,
+        toolbox=app.tools.box(n_ctx=4096, person=chat.person),
+    )
+
+
+async def opened(app: App, id: str) -> Chat:
+    return await app.chats.of(Owner()).get(id)
+
+
+async def test_a_tool_asks_over_http_and_does_what_the_answer_allows(tmp_path: Path) -> None:
+    text = f'[tools]\nroots = ["{tmp_path}"]\nenabled = ["filesystem"]\n'
+    file = tmp_path / "note.txt"
+    call = ToolCall("c1", "write_file", json.dumps({"path": str(file), "content": "baa"}))
+    async with (
+        loaded(made_app(tmp_path, text)) as app,
+        listening(app) as url,
+        httpx2.AsyncClient(base_url=url, timeout=PATIENCE_S) as client,
+    ):
+        id = await begun(client)
+        chat = await opened(app, id)
+        scripted(app, chat, Message("assistant", (call,)), Message.assistant("Done."))
+        await turn(client, id, text="Write it.")
+        events = await read(client, id, last=lambda event: event["event"] == "question")
+        question = events[-1]["data"]
+        assert (question["kind"], question["tool"], question["effect"]) == ("consent", "write_file", "write")
+        assert question["arguments"]["content"] == "baa"
+        assert not file.exists()
+        assert (await get(client, id))["questions"] == [question]
+        at = f"/v1/chats/{id}/questions"
+        for path, body, status in (
+            (f"{at}/nothing", {"verdict": "once"}, 404),
+            (f"{at}/{question['id']}", {"verdict": "sure"}, 400),
+            (f"{at}/{question['id']}", {}, 400),
+        ):
+            assert (await client.post(path, json=body)).status_code == status
+        assert (await client.post(f"{at}/{question['id']}", json={"verdict": "once"})).json() == {"answered": True}
+        rest = await read(client, id, after=events[-1]["id"])
+        assert file.read_text() == "baa"
+        assert [event["event"] for event in rest][:2] == ["answered", "returned"]
+        now = await get(client, chat.id)
+        assert plain(folded([], events + rest)) == plain(now["messages"])
+        assert now["messages"][2]["parts"][0]["ok"] is True
+        assert now["messages"][2]["parts"][0]["diff"]
+        assert now["questions"] == []
+
+
+async def test_a_question_that_nobody_hears_counts_as_refused_and_a_form_is_answered_by_values() -> None:
+    log = EventLog()
+    absent = ChatPerson(log, absent_s=0)
+    question = Question("t", {"a": 1}, "write", each_time=True)
+    assert await absent.allow(question) == "no"
+    assert [event.type for event in log.since(0)] == ["question", "answered"]
+    assert log.since(0)[0].data["verdicts"] == ["once", "no", "never"]
+    present = ChatPerson(log)
+    program = PersonAtChats()
+    assert (await program.fill(Form("server", "Your name?")), await program.allow(question)) == (None, "no")
+    program.running = lambda: (present, absent)  # it is not known whose turn it is about
+    assert await program.fill(Form("server", "Your name?")) is None
+    program.running = lambda: (present,)
+    filling = asyncio.create_task(program.fill(Form("server", "Your name?", {"type": "object"})))
+    await asyncio.sleep(0)
+    (asked,) = present.questions
+    with pytest.raises(InvalidRequest, match="is a form"):
+        present.answer(asked["id"], "once", None)
+    present.answer(asked["id"], None, {"name": "Ada"})
+    assert await filling == {"name": "Ada"}
+    tasks = [asyncio.create_task(present.allow(question)) for _ in range(MOST_WAITING + 1)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert [task.result() for task in tasks if task.done()] == ["no"]
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    assert present.questions == []
+
+
+async def test_a_question_is_edited_and_asked_again_and_each_version_comes_back(client: httpx2.AsyncClient) -> None:
+    id = await begun(client)
+    await asked(client, id, "Hello!")
+    await asked(client, id, "Who are you?")
+    first = (await get(client, id))["messages"]
+    await turn(client, id, "edit", text="Good day!", at=0)
+    events = await read(client, id)
+    edited = await get(client, id)
+    assert plain(folded(first, events)) == plain(edited["messages"])
+    assert edited["branches"] == [{"at": 0, "count": 2, "current": 1}]
+    assert (await client.post(f"/v1/chats/{id}/branch", json={"at": 0, "branch": 0})).status_code == 200
+    back = await get(client, id)
+    assert plain(back["messages"]) == plain(first)
+    assert back["branches"] == [{"at": 0, "count": 2, "current": 0}]
+    await turn(client, id, "retry")
+    again = plain(folded(back["messages"], await read(client, id)))
+    assert again == plain((await get(client, id))["messages"])
+    assert (await client.post(f"/v1/chats/{id}/branch", json={"at": 0, "branch": 7})).status_code == 400
+    assert (await client.post(f"/v1/chats/{id}/branch", json={"branch": 0})).status_code == 400
+
+
+async def test_a_chat_is_changed_and_what_changed_is_saved(app: App, client: httpx2.AsyncClient) -> None:
+    id = await begun(client)
+    await asked(client, id, "Hello!")
+    body = {"title": "Sheep", "system": "Be brief.", "sampling": {"temperature": 0.5, "seed": 3}, "mode": "plan"}
+    answer = await client.patch(f"/v1/chats/{id}", json=body)
+    assert answer.status_code == 200, answer.text
+    now = answer.json()
+    assert {name: now[name] for name in body} == body
+    saves = app.tools.saves()
+    assert saves is not None
+    saved = saves.load(now["id"])
+    assert (saved.title, saved.system, saved.sampling) == ("Sheep", "Be brief.", Sampling(temperature=0.5, seed=3))
+    changed = (await read(client, id, last=lambda event: event["event"] == "changed"))[-1]["data"]["what"]
+    assert changed == ["title", "system", "sampling", "mode"]
+    for wrong, words in (
+        ({"sampling": {"temprature": 1}}, "sampling has no"),
+        ({"sampling": {"temperature": "hot"}}, "sampling.temperature must be a number"),
+        ({"mode": "wild"}, "mode must be one of"),
+        ({"model": "no-such"}, "no-such"),
+    ):
+        refused = await client.patch(f"/v1/chats/{id}", json=wrong)
+        assert (refused.status_code, words in refused.json()["error"]["message"]) == (400, True), refused.text
+    await asked(client, id, "And now?")
+    parts = (await get(client, id))["messages"][2]["parts"]
+    assert parts[0] == {"type": "notice", "text": modes.PLAN_BEGINS}
+
+
+async def test_files_are_attached_by_their_bytes_and_by_paths_inside_of_the_roots(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "note.txt").write_text("wool")
+    (tmp_path / "out.txt").write_text("secret")
+    (tmp_path / "in" / "link.txt").symlink_to(tmp_path / "out.txt")
+    text = f'[tools]\nroots = ["{tmp_path / "in"}"]\n'
+    data = base64.b64encode(b"more wool").decode()
+    picture = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(30)).decode()
+    async with loaded(made_app(tmp_path, text)) as app, client_of(app) as client:
+        id = await begun(client)
+        path = f"/v1/chats/{id}/turn"
+        for files, words in (
+            ([{"path": str(tmp_path / "out.txt")}], "outside the folders"),
+            ([{"path": str(tmp_path / "in" / "link.txt")}], "outside the folders"),
+            ([{"path": str(tmp_path / "in" / "nothing")}], "attachments[0].path"),
+            ([{"name": "a.bin", "data": base64.b64encode(bytes(range(32))).decode()}], "is not a text file"),
+            ([{"name": "a", "data": "?"}], "must be base64"),
+            ([{"name": "a"}], "attachments[0].data"),
+            ([{"name": "a.txt", "data": base64.b64encode(b"x" * 40_000).decode()}], "the limit is 24,576"),
+            ([{"name": "a.png", "data": picture}], "reads only text"),
+            ([{"name": "a", "data": data}] * 21, "at most 20"),
+            ("note", "attachments must be an array"),
+        ):
+            body = {"action": "send", "text": "Read.", "attachments": files}
+            answer = await client.post(path, json=body)
+            assert answer.status_code == 400, (files, answer.text)
+            assert words in answer.json()["error"]["message"]
+        files = [
+            {"path": str(tmp_path / "in" / "note.txt")},
+            {"name": "more.md", "type": "text/markdown", "data": data},
+        ]
+        assert (await client.post(path, json={"action": "send", "attachments": files})).status_code == 202
+        question = (await get(client, id))["messages"][0]["parts"]
+        assert [part["type"] for part in question] == ["notice", "notice"]
+        assert "\nwool\n" in question[0]["text"]
+        assert question[1]["text"].startswith("File more.md:\n```md\nmore wool\n")
+        await client.post(f"/v1/chats/{id}/stop", json={})
+
+
+async def test_a_chat_is_completed_commanded_exported_searched_and_looked_into(
+    app: App, client: httpx2.AsyncClient
+) -> None:
+    id = await begun(client)
+    await asked(client, id, "Hello, my hamster is called Balthazar.")
+    listed = (await client.get("/v1/chats/options", params={"chat": id})).json()
+    assert [each["name"] for each in listed["models"]] == ["lamb"]
+    assert listed["takes"] == {"images": False, "audio": False}
+    assert [each["name"] for each in listed["modes"]] == ["ask", "edits", "plan"]
+    found = (await client.get("/v1/chats/complete", params={"chat": id, "text": "/mo"})).json()["suggestions"]
+    assert [each["text"] for each in found] == ["/model", "/mode"]
+    found = (await client.get("/v1/chats/complete", params={"text": "/mode p"})).json()["suggestions"]
+    assert [each["text"] for each in found] == ["/mode plan"]
+    found = (await client.get("/v1/chats/complete", params={"text": "see @../../../etc/pass"})).json()["suggestions"]
+    assert found == []
+    window = (await client.get(f"/v1/chats/{id}/window")).json()
+    assert window["n_held"] > 0
+    results = (await client.get("/v1/chats/search", params={"q": "hamster"})).json()["results"]
+    assert [(each["chat"], each["at"]) for each in results] == [((await get(client, id))["id"], 0)]
+    await turn(client, id, text="And its name?", quotes=results[0]["ids"])
+    await read(client, id)
+    quoted = (await get(client, id))["messages"][2]["parts"][0]
+    assert quoted["type"] == "notice"
+    assert "Balthazar" in quoted["text"]
+    wrong = await client.post(f"/v1/chats/{id}/turn", json={"action": "send", "text": "x", "quotes": [999_999]})
+    assert wrong.status_code == 400
+    markdown = await client.get(f"/v1/chats/{id}/export")
+    assert "## User\n\nHello, my hamster" in markdown.text
+    assert markdown.headers["content-disposition"].endswith('.md"')
+    assert (await client.get(f"/v1/chats/{id}/export", params={"format": "json"})).json()["model"] == "lamb"
+    for line, words in (
+        ("/undo", "Taken back: And its name?"),
+        ("/mode edits", "Mode: accept edits."),
+        ("/help", "/undo"),
+    ):
+        answer = (await client.post(f"/v1/chats/{id}/command", json={"line": line})).json()
+        assert words in "\n".join(answer["lines"])
+        assert answer["changed"] is (line != "/help")
+    assert (await get(client, id))["n_messages"] == 2
+    assert (await client.post(f"/v1/chats/{id}/command", json={"line": "/undoo"})).status_code == 400
+
+
+async def test_an_image_of_a_message_is_served_and_anything_else_is_no_page(app: App) -> None:
+    async with client_of(app) as client:
+        id = await begun(client)
+        chat = await opened(app, id)
+        page = Image("text/html", b"<script>")
+        parts = (Image("image/png", b"png"), page, Text("See."))
+        chat.restore(SavedConversation("s", (Message("user", parts), Message.assistant("Yes."))), None)
+        shown = (await get(client, id))["messages"][0]["parts"]
+        assert [part.get("url") for part in shown] == [f"v1/chats/{id}/media/0/0", f"v1/chats/{id}/media/0/1", None]
+        for url, kind, data in (
+            (shown[0]["url"], "image/png", b"png"),
+            (shown[1]["url"], "application/octet-stream", page.data),
+        ):
+            answer = await client.get(f"/{url}")
+            assert (answer.headers["content-type"], answer.content) == (kind, data)
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
+        for missing in ("0/2", "7/0", "x/0", "1/0"):
+            assert (await client.get(f"/v1/chats/{id}/media/{missing}")).status_code == 404

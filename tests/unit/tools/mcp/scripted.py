@@ -102,6 +102,8 @@ TOOLS += [
 ]
 if FAULTS.get("broken"):
     TOOLS += [{"name": "broken", "description": "Any result.", "inputSchema": ANYTHING, "outputSchema": COUNTED}]
+if only := FAULTS.get("only"):
+    TOOLS = [tool for tool in TOOLS if tool["name"] == only]
 WAITING: dict[Any, Any] = {}
 """Our requests to the client, by their ids, and what to do with the answer."""
 

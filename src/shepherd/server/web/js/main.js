@@ -135,7 +135,7 @@ function App() {
     <div class="app" data-window=${isChat ? (state.windowOpen.value ? "open" : "closed") : "none"}>
       <${Sidebar} />
       ${state.drawerOpen.value && html`<div class="scrim" onClick=${() => (state.drawerOpen.value = false)} />`}
-      <div class="top">
+      <header class="top">
         <${Banners} />
         <div class="phone">
           <${Button} label="Chats and panels" icon="menu" kind="quiet" short aria-expanded=${String(state.drawerOpen.value)}
@@ -143,7 +143,7 @@ function App() {
           <a class="brand" href="#/chat">Shepherd</a>
           <${Button} label="Search and switch" icon="search" kind="quiet" short onClick=${() => (over.value = "switcher")} />
         </div>
-      </div>
+      </header>
       <main id="main" tabindex="-1"><${Part} load=${load} key=${title} id=${id} /></main>
       ${
         isChat &&
@@ -201,7 +201,8 @@ async function keepLooking() {
     await state.refreshServer().catch(state.tell);
     if (!online.value || !state.isReady.value) continue;
     await state.refreshChats().catch(() => {});
-    if (isFirst && !location.hash && (await needsModel()) && !location.hash) state.go("models", null, { replace: true });
+    if (isFirst && !location.hash && (await needsModel()) && !location.hash)
+      state.go("models", null, { replace: true });
     isFirst = false;
   }
 }

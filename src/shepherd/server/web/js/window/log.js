@@ -55,7 +55,7 @@ export function Turns({ turns }) {
                   <span class="hidden">${count(turn.cached)} cached, </span>${count(turn.new)}
                 </td>
                 <td>${turn.first_token_s == null ? "" : duration(turn.first_token_s * 1000)}</td>
-                <td class="faint">${turn.tokens_per_s ? `${turn.tokens_per_s.toFixed(0)}/s` : ""}</td>
+                <td class="faint">${turn.tokens_per_s ? `${count(Math.round(turn.tokens_per_s))}/s` : ""}</td>
               </tr>`,
             )}
           </tbody>
@@ -68,28 +68,24 @@ export function Turns({ turns }) {
 /** @param {string | null | undefined} text */
 const quoted = (text) => (text == null ? "nothing" : `“${text.replaceAll("\n", "↵")}”`);
 
-/** Of each type of happening: its icon, what is said, and what is said below. @type {Record<string,
- *   [any, (of: any) => string, (of: any) => any[]]>} */
+/** Of each type of happening: its icon, what is said, and what is said below.
+ * @type {Record<string, (of: any) => [any, string, ...any[]]>} */
 const SAYS = {
-  left: [
-    "forward",
-    ({ reason }) => `Left: ${reason}`,
-    ({ tokens, ms, archived }) => [`${count(tokens)} tokens`, duration(ms), archived === false && "not archived"],
-  ],
-  recalled: [
-    "back",
-    ({ words }) => (words?.length ? `Came back: you said ${words.slice(0, 5).join(", ")}` : "Came back"),
-    ({ tokens, oldest_s }) => [`${count(tokens)} tokens`, oldest_s && `from ${formatTime(oldest_s)}`],
-  ],
-  miss: [
-    "warning",
-    ({ token, of }) => `Cache missed from token ${count(token)} of ${count(of)}`,
-    ({ was, is, message }) => [`was ${quoted(was)}`, `is ${quoted(is)}`, message != null && `in message ${message}`],
-  ],
-  moved: [
+  left: ({ reason, tokens, ms }) => ["forward", `Left: ${reason}`, `${count(tokens)} tokens`, duration(ms)],
+  recalled({ words, tokens, oldest_s }) {
+    const text = words?.length ? `Came back: you said ${words.slice(0, 5).join(", ")}` : "Came back";
+    return ["back", text, `${count(tokens)} tokens`, oldest_s && `from ${formatTime(oldest_s)}`];
+  },
+  miss({ token, of, was, is, message }) {
+    const text = `Cache missed from token ${count(token)} of ${count(of)}`;
+    return ["warning", text, `was ${quoted(was)}`, `is ${quoted(is)}`, message != null && `in message ${message}`];
+  },
+  moved: ({ from, to, tokens, ms, why }) => [
     "memory",
-    ({ from, to }) => `Moved: ${from} to ${to}`,
-    ({ tokens, ms, why }) => [`${count(tokens)} tokens`, ms != null && duration(ms), why],
+    `Moved: ${from} to ${to}`,
+    `${count(tokens)} tokens`,
+    ms != null && duration(ms),
+    why,
   ],
 };
 
@@ -103,9 +99,9 @@ export function Happenings({ items, onOpen, nameOf }) {
     <div role="log" aria-label="What left, came back, was missed and moved"><ol>
       ${shown.map((item) => {
         const { type, key, session, messages, at } = item;
-        const [icon, text, below] = SAYS[type];
+        const [icon, text, ...below] = SAYS[type](item);
         const line = html`<${Icon} name=${icon} size=${16} />
-          <span class="grow">${text(item)}<small class="faint">${nameOf && `${nameOf(session)} · `}${below(item).filter(Boolean).join(", ")}</small></span>
+          <span class="grow">${text}<small class="faint">${nameOf && `${nameOf(session)} · `}${below.filter(Boolean).join(", ")}</small></span>
           <time class="small faint">${formatTime(at)}</time>`;
         return html`<li key=${key} data-type=${type}>
           ${messages?.length ? html`<button type="button" onClick=${() => onOpen({ session, messages })}>${line}</button>` : line}

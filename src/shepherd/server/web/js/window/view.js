@@ -145,8 +145,8 @@ function Bar({ sequence, onOpen }) {
   </section>`;
 }
 
-/** @param {string | null} session @returns {{id: string, title: string} | undefined} */
-const chatOf = (session) => chats.value?.find((each) => /** @type {any} */ (each).session === session);
+/** @param {string | null} session */
+const chatOf = (session) => chats.value?.find((each) => each.session === session);
 /** @param {string | null} session */
 const titleOf = (session) =>
   chatOf(session)?.title || (session ? `Session ${session.slice(0, 12)}` : "Without a session");
