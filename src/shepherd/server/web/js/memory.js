@@ -13,7 +13,12 @@ const TABS = /** @type {const} */ ([
   ["facts", "Facts and profile"],
   ["upkeep", "Upkeep"],
 ]);
-const ROLES = /** @type {Record<string, string>} */ ({ user: "You", assistant: "Model", tool: "Tool", system: "System" });
+const ROLES = /** @type {Record<string, string>} */ ({
+  user: "You",
+  assistant: "Model",
+  tool: "Tool",
+  system: "System",
+});
 
 /**
  * @typedef {{id: number, key: string, value: string, kind: string, status: string, time: string, ended: string | null,
@@ -41,15 +46,23 @@ function Forget({ selection, what, onClose, done }) {
   const n = value?.messages;
   const run = async () => {
     const gone = await post(`${M}/forget`, selection);
-    toast(`Forgotten: ${formatCount(gone.messages)} messages${gone.facts ? ` and ${formatCount(gone.facts)} facts` : ""}`);
+    toast(
+      `Forgotten: ${formatCount(gone.messages)} messages${gone.facts ? ` and ${formatCount(gone.facts)} facts` : ""}`,
+    );
     await done();
   };
   return html`<${Confirm} title=${`Forget ${what}?`} label=${n === undefined ? "Forget" : `Forget ${formatCount(n)}`} onClose=${onClose} run=${run} disabled=${!n}>
     <${Problem} error=${error} />
-    ${n === undefined ? !error && html`<p class="soft">Counting…</p>` : n === 0 ? html`<p>No message matches; nothing would be forgotten.</p>` : html`<p>
+    ${
+      n === undefined
+        ? !error && html`<p class="soft">Counting…</p>`
+        : n === 0
+          ? html`<p>No message matches; nothing would be forgotten.</p>`
+          : html`<p>
       <strong>${formatCount(n)} ${n === 1 ? "message" : "messages"}</strong> would be forgotten, with the facts that came from them. No byte of
       them is left, here and in the caches: the next answers compute their prompts again. This cannot be undone.
-    </p>`}
+    </p>`
+    }
   <//>`;
 }
 
@@ -58,9 +71,12 @@ function Source({ id, onClose }) {
   const { value, error } = useLoaded(() => get(`${M}/messages/${id}`), [id]);
   return html`<${Dialog} title="Where it came from" onClose=${onClose}>
     <${Problem} error=${error} />
-    ${value && html`<p class="small soft">In “${value.conversation.title || "a conversation without a title"}”</p>
+    ${
+      value &&
+      html`<p class="small soft">In “${value.conversation.title || "a conversation without a title"}”</p>
       <${MessageRow} message=${value.message} />
-      <div class="actions"><a class="button" href=${`#/memory/${path(value.conversation.conversation)}`}>Read the conversation</a></div>`}
+      <div class="actions"><a class="button" href=${`#/memory/${path(value.conversation.conversation)}`}>Read the conversation</a></div>`
+    }
   <//>`;
 }
 
@@ -72,10 +88,13 @@ const MessageRow = ({ message, onForget }) => html`<article class="said" data-ro
     ${message.trust === "untrusted" && html`<span class="badge warning">from a tool or the web</span>`}
     ${message.state === "pruned" && html`<span class="badge">shortened to save room</span>`}
     <span class="grow" />
-    ${onForget && html`<${Menu} label="More about this message" icon="more" items=${[
-      { label: "Copy", icon: "copy", run: () => void copyText(message.body) },
-      { label: "Forget…", icon: "trash", danger: true, run: onForget },
-    ]} />`}
+    ${
+      onForget &&
+      html`<${Menu} label="More about this message" icon="more" items=${[
+        { label: "Copy", icon: "copy", run: () => void copyText(message.body) },
+        { label: "Forget…", icon: "trash", danger: true, run: onForget },
+      ]} />`
+    }
   </header>
   <div class="said-body">${message.body || html`<span class="faint">${message.calls ? "" : "No text"}</span>`}</div>
   ${message.calls?.map((call) => html`<pre class="said-call"><b>${call.name}</b> ${call.arguments}</pre>`)}
@@ -101,7 +120,9 @@ function Reading({ id }) {
   return html`<div>
     <a class="button quiet small" href="#/memory">Back to all conversations</a>
     <${Problem} error=${error} />
-    ${about && html`<header class="row wrap reading-head">
+    ${
+      about &&
+      html`<header class="row wrap reading-head">
       <div class="grow">
         <h2>${about.title || "Without a title"}</h2>
         <p class="small soft">${[formatTime(Date.parse(about.time) / 1000), about.model, about.source && `from ${about.source}`, `${formatCount(about.n_messages)} messages`].filter(Boolean).join(" · ")}</p>
@@ -109,7 +130,8 @@ function Reading({ id }) {
       <${Export} conversation=${about.conversation} small />
       <${Button} label="Forget…" icon="trash" kind="danger" class="button danger small"
         onClick=${() => setForgetting({ selection: { conversation: about.conversation }, what: "this conversation" })} />
-    </header>`}
+    </header>`
+    }
     ${messages.map((message) => html`<${MessageRow} key=${message.id} message=${message} onForget=${() => setForgetting({ selection: { messages: [message.id] }, what: "this message" })} />`)}
     ${next !== null && html`<${Button} label="Show more" onClick=${() => more().catch(tell)} />`}
     ${forgetting && html`<${Forget} ...${forgetting} onClose=${() => setForgetting(null)} done=${() => (all ? go("memory") : again())} />`}
@@ -138,11 +160,17 @@ function Search() {
   const [text, setText] = useState("");
   const [asked, setAsked] = useState("");
   const [filters, setFilters] = useState(NO_FILTERS);
-  const given = Object.entries(filters).filter(([name, value]) => value && value !== /** @type {any} */ (NO_FILTERS)[name]);
+  const given = Object.entries(filters).filter(
+    ([name, value]) => value && value !== /** @type {any} */ (NO_FILTERS)[name],
+  );
   const isSearch = asked !== "" || given.length > 0;
   const query = new URLSearchParams({ q: asked, limit: "50", ...Object.fromEntries(given) });
-  const found = useLoaded(async () => (isSearch ? await get(`${M}/search?${query}`) : null), [isSearch && query.toString()]);
-  const set = (/** @type {string} */ name) => (/** @type {any} */ event) => setFilters({ ...filters, [name]: event.target.value });
+  const found = useLoaded(
+    async () => (isSearch ? await get(`${M}/search?${query}`) : null),
+    [isSearch && query.toString()],
+  );
+  const set = (/** @type {string} */ name) => (/** @type {any} */ event) =>
+    setFilters({ ...filters, [name]: event.target.value });
   return html`<form role="search" class="search" onSubmit=${(/** @type {Event} */ event) => (event.preventDefault(), setAsked(text.trim()))}>
       <${Field} label="Search what was said" type="search" value=${text} placeholder="What did I say about…"
         onInput=${(/** @type {any} */ event) => (setText(event.target.value), event.target.value || setAsked(""))} />
@@ -169,15 +197,19 @@ function Search() {
 }
 
 /** @param {{hits: Hit[]}} props */
-const Hits = ({ hits }) => html`<p class="small soft" role="status">${hits.length === 50 ? "The best 50 exchanges" : `${formatCount(hits.length)} ${hits.length === 1 ? "exchange" : "exchanges"}`}</p>
+const Hits = ({
+  hits,
+}) => html`<p class="small soft" role="status">${hits.length === 50 ? "The best 50 exchanges" : `${formatCount(hits.length)} ${hits.length === 1 ? "exchange" : "exchanges"}`}</p>
   <ul class="card rows hits">
-    ${hits.map((hit) => html`<li key=${hit.message_id}>
+    ${hits.map(
+      (hit) => html`<li key=${hit.message_id}>
       <a href=${`#/memory/${path(hit.conversation)}`}>${hit.title || "Without a title"}</a>
       <span class="small soft"> · ${ROLES[hit.role] ?? hit.role} · <${When} time=${hit.time} /></span>
       ${hit.untrusted && html` <span class="badge warning">from a tool or the web</span>`}
       <p class="clip">${hit.snippet || hit.user_message}</p>
       ${hit.role === "user" && hit.assistant_response && html`<p class="clip soft small">${hit.assistant_response}</p>`}
-    </li>`)}
+    </li>`,
+    )}
   </ul>`;
 
 function Conversations() {
@@ -193,15 +225,20 @@ function Conversations() {
   const all = /** @type {Conversation[]} */ ([...(value?.conversations ?? []), ...pages]);
   return html`<${Problem} error=${error} />
     ${value && !all.length && html`<p class="empty">Nothing is remembered yet. What is said in chats is kept here as it is said.</p>`}
-    ${all.length > 0 && html`<ul class="card rows">
-      ${all.map((each) => html`<li key=${each.conversation}>
+    ${
+      all.length > 0 &&
+      html`<ul class="card rows">
+      ${all.map(
+        (each) => html`<li key=${each.conversation}>
         <a class="row" href=${`#/memory/${path(each.conversation)}`}>
           <span class="grow clip-one">${each.title || "Without a title"}</span>
           <span class="small soft figures count">${formatCount(each.n_messages)} ${each.n_messages === 1 ? "message" : "messages"}</span>
           <span class="small soft when"><${When} time=${each.time} /></span>
         </a>
-      </li>`)}
-    </ul>`}
+      </li>`,
+      )}
+    </ul>`
+    }
     ${cursor !== null && html`<${Button} label="Show more" onClick=${() => more().catch(tell)} />`}`;
 }
 
@@ -235,7 +272,8 @@ function EditFact({ title, old, named, onClose, done }) {
   const [value, setValue] = useState(old?.value ?? "");
   const [kind, setKind] = useState(old?.kind ?? "instruction");
   const save = async () => {
-    if (named) await get(`${M}/facts`, { method: "PUT", body: { key: name, value, ...(old ? { kind: old.kind } : {}) } });
+    if (named)
+      await get(`${M}/facts`, { method: "PUT", body: { key: name, value, ...(old ? { kind: old.kind } : {}) } });
     else {
       await post(`${M}/profile`, { value, kind });
       if (old && old.value.trim() !== value.trim()) await post(`${M}/profile/${old.id}`, { action: "reject" });
@@ -269,40 +307,62 @@ function Facts() {
   const profile = /** @type {Fact[]} */ (about.value?.profile ?? []);
   const proposed = /** @type {Fact[]} */ (about.value?.candidates ?? []);
   return html`<${Problem} error=${facts.error || about.error} />
-    ${proposed.length > 0 && html`<section aria-labelledby="proposed">
+    ${
+      proposed.length > 0 &&
+      html`<section aria-labelledby="proposed">
       <h2 id="proposed">Proposed</h2>
       <p class="small soft">Found in what you said. They have no effect until you confirm them.</p>
       <ul class="card rows">
-        ${proposed.map((fact) => html`<${FactRow} key=${fact.id} fact=${fact}>
+        ${proposed.map(
+          (fact) => html`<${FactRow} key=${fact.id} fact=${fact}>
           <${Button} label="Confirm" icon="check" class="button small" aria-label=${`Confirm: ${fact.value}`} onClick=${() => judge(fact, "confirm")} />
           <${Button} label="Reject" kind="quiet" class="button quiet small" aria-label=${`Reject: ${fact.value}`} onClick=${() => judge(fact, "reject")} />
-        <//>`)}
+        <//>`,
+        )}
       </ul>
-    </section>`}
+    </section>`
+    }
     <section aria-labelledby="profile">
       <div class="row"><h2 id="profile" class="grow">Profile</h2><${Button} label="Add" icon="plus" class="button small" aria-label="Add to the profile" onClick=${() => setEditing({ title: "Add to the profile", named: false })} /></div>
       <p class="small soft">What models read at the beginning of every conversation.</p>
-      ${about.value && (profile.length ? html`<ul class="card rows">
-        ${profile.map((fact) => html`<${FactRow} key=${fact.id} fact=${fact}>
+      ${
+        about.value &&
+        (profile.length
+          ? html`<ul class="card rows">
+        ${profile.map(
+          (fact) => html`<${FactRow} key=${fact.id} fact=${fact}>
           <${Button} label="Correct" icon="edit" kind="quiet" short onClick=${() => setEditing({ title: "Correct the profile", old: fact, named: false })} />
           <${Button} label="Remove" icon="trash" kind="quiet" short onClick=${() => judge(fact, "reject")} />
-        <//>`)}
-      </ul>` : html`<p class="empty card">The profile is empty.</p>`)}
+        <//>`,
+        )}
+      </ul>`
+          : html`<p class="empty card">The profile is empty.</p>`)
+      }
     </section>
     <section aria-labelledby="facts">
       <div class="row"><h2 id="facts" class="grow">Facts</h2><${Button} label="Add" icon="plus" class="button small" aria-label="Add a fact" onClick=${() => setEditing({ title: "Add a fact", named: true })} /></div>
-      ${facts.value && (facts.value.length ? html`<ul class="card rows">
-        ${facts.value.map((fact) => html`<${FactRow} key=${fact.id} fact=${fact} named>
+      ${
+        facts.value &&
+        (facts.value.length
+          ? html`<ul class="card rows">
+        ${facts.value.map(
+          (fact) => html`<${FactRow} key=${fact.id} fact=${fact} named>
           <${Button} label=${`Correct ${fact.key}`} icon="edit" kind="quiet" short onClick=${() => setEditing({ title: `Correct ${fact.key}`, old: fact, named: true })} />
           <${Button} label=${`Delete ${fact.key}`} icon="trash" kind="quiet" short onClick=${() => setDeleting(fact)} />
-        <//>`)}
-      </ul>` : html`<p class="empty card">No facts yet. A model can note them with its tools, and you can add them.</p>`)}
+        <//>`,
+        )}
+      </ul>`
+          : html`<p class="empty card">No facts yet. A model can note them with its tools, and you can add them.</p>`)
+      }
     </section>
     ${editing && html`<${EditFact} ...${editing} onClose=${() => setEditing(null)} done=${again} />`}
-    ${deleting && html`<${Confirm} title=${`Delete ${deleting.key}?`} label="Delete" onClose=${() => setDeleting(null)}
+    ${
+      deleting &&
+      html`<${Confirm} title=${`Delete ${deleting.key}?`} label="Delete" onClose=${() => setDeleting(null)}
       run=${async () => (await del(`${M}/facts?key=${encodeURIComponent(deleting.key)}`), await again())}>
       <p>The fact and its history are deleted. What was said in conversations stays.</p>
-    <//>`}`;
+    <//>`
+    }`;
 }
 
 function Upkeep() {
@@ -321,14 +381,22 @@ function Upkeep() {
     ["Shortened to save room", formatCount(value.pruned)],
     ["Facts and entries of the profile", formatCount(value.facts)],
     ["Vectors for the search by meaning", formatCount(value.vectors)],
-    ["Size", value.limit_bytes ? `${formatBytes(value.size_bytes)} of ${formatBytes(value.limit_bytes)}` : formatBytes(value.size_bytes)],
+    [
+      "Size",
+      value.limit_bytes
+        ? `${formatBytes(value.size_bytes)} of ${formatBytes(value.limit_bytes)}`
+        : formatBytes(value.size_bytes),
+    ],
     ["Oldest and newest message", value.oldest ? `${day(value.oldest)} to ${day(value.newest)}` : "none"],
   ];
   return html`<${Problem} error=${error} />
-    ${value && html`<section aria-labelledby="stats">
+    ${
+      value &&
+      html`<section aria-labelledby="stats">
       <h2 id="stats">What is kept</h2>
       <dl class="card facts-list figures">${rows.map(([name, text]) => html`<div><dt>${name}</dt><dd>${text}</dd></div>`)}</dl>
-    </section>`}
+    </section>`
+    }
     <section aria-labelledby="forget">
       <h2 id="forget">Forget</h2>
       <form class="card" onSubmit=${(/** @type {Event} */ event) => (event.preventDefault(), setAsking(true))}>

@@ -42,7 +42,14 @@ async function pull(name) {
   if (pulls.value.some((each) => each.name === name && each.state === "running")) return;
   const ending = new AbortController();
   dropPull(name);
-  const begun = { name, state: /** @type {const} */ ("running"), status: "Asking for the model", done: 0, total: 0, per_s: 0 };
+  const begun = {
+    name,
+    state: /** @type {const} */ ("running"),
+    status: "Asking for the model",
+    done: 0,
+    total: 0,
+    per_s: 0,
+  };
   pulls.value = [...pulls.value, { ...begun, stop: () => ending.abort() }];
   /** Of each file: how much is here, and how much it has. @type {Map<string, [number, number]>} */
   const files = new Map();
@@ -61,7 +68,12 @@ async function pull(name) {
         seen.push([now, done]);
         while (seen.length > 2 && now - seen[0][0] > 5) seen.shift();
         const [from, before] = seen[0];
-        setPull(name, { status: data.status, done, total, per_s: now - from > 0.5 ? (done - before) / (now - from) : 0 });
+        setPull(name, {
+          status: data.status,
+          done,
+          total,
+          per_s: now - from > 0.5 ? (done - before) / (now - from) : 0,
+        });
       },
     });
     dropPull(name);
@@ -122,9 +134,15 @@ function ModelRow({ model, here, again, onDelete }) {
   const { served, loaded, memory_bytes, problem, kind = "chat" } = model;
   const vectors = kind === "embedding" ? "api/embed" : "api/generate";
   const load = (/** @type {number} */ keep_alive) =>
-    post(vectors, { model: served, ...(vectors === "api/embed" ? { input: [] } : {}), ...(keep_alive ? {} : { keep_alive }) });
+    post(vectors, {
+      model: served,
+      ...(vectors === "api/embed" ? { input: [] } : {}),
+      ...(keep_alive ? {} : { keep_alive }),
+    });
   const chat = () => post("v1/chats", { model: served ?? model.name }).then((made) => go("chat", made.id));
-  const others = [...new Set([served, ...model.configured, ...model.aliases])].filter((each) => each && each !== model.name);
+  const others = [...new Set([served, ...model.configured, ...model.aliases])].filter(
+    (each) => each && each !== model.name,
+  );
   const facts = [
     model.size_bytes ? formatBytes(model.size_bytes) : "",
     model.quantisation,
@@ -133,8 +151,20 @@ function ModelRow({ model, here, again, onDelete }) {
     others.length ? `also called ${others.join(", ")}` : "",
   ];
   const items = [
-    { label: "Copy its name", icon: /** @type {const} */ ("copy"), run: () => void copyText(served ?? model.name, "Name copied") },
-    ...(model.path ? [{ label: "Copy its path", icon: /** @type {const} */ ("file"), run: () => void copyText(model.path ?? "", "Path copied") }] : []),
+    {
+      label: "Copy its name",
+      icon: /** @type {const} */ ("copy"),
+      run: () => void copyText(served ?? model.name, "Name copied"),
+    },
+    ...(model.path
+      ? [
+          {
+            label: "Copy its path",
+            icon: /** @type {const} */ ("file"),
+            run: () => void copyText(model.path ?? "", "Path copied"),
+          },
+        ]
+      : []),
     ...(model.deletable && here.manages
       ? [{ label: "Delete…", icon: /** @type {const} */ ("trash"), danger: true, run: () => onDelete(model) }]
       : []),
@@ -254,7 +284,11 @@ function PullForm({ here }) {
 }
 
 export function ModelsView() {
-  const { value: here, error, again } = useLoaded(() => /** @type {Promise<Here>} */ (get("v1/models/here")), [changes.value]);
+  const {
+    value: here,
+    error,
+    again,
+  } = useLoaded(() => /** @type {Promise<Here>} */ (get("v1/models/here")), [changes.value]);
   const [deleting, setDeleting] = useState(/** @type {Model | null} */ (null));
   useOften(again, 10);
   const remove = async () => {
@@ -272,8 +306,8 @@ export function ModelsView() {
     ${
       here &&
       html`${
-          here.unchosen &&
-          html`<div class="card welcome">
+        here.unchosen &&
+        html`<div class="card welcome">
             <h2>Choose a model</h2>
             <p>
               You chat with a tiny model that comes with Shepherd, for trying things out. Pull a better one below: those that fit this
@@ -281,7 +315,7 @@ export function ModelsView() {
             </p>
             <a class="button" href="#/chat">Go on with the tiny model</a>
           </div>`
-        }
+      }
         <section class="card" aria-labelledby="memory-of-models">
           <div class="row wrap">
             <h2 id="memory-of-models" class="grow">Memory</h2>

@@ -52,7 +52,8 @@ export function Plot({ label, days, series, format, axis = format, limit }) {
   /** @param {number} day */
   const x = (day) => LEFT + slot * (day + 0.5);
   /** @param {number} day */
-  const told = (day) => `${written(days[day], LONG)}: ${series.map((s) => `${s.label} ${format(s.values[day])}`).join(", ")}`;
+  const told = (day) =>
+    `${written(days[day], LONG)}: ${series.map((s) => `${s.label} ${format(s.values[day])}`).join(", ")}`;
 
   /** @param {KeyboardEvent} event */
   function move(event) {
@@ -120,21 +121,27 @@ export function Plot({ label, days, series, format, axis = format, limit }) {
                 />`
               );
             })}
-            ${(days.length - 1 - n) % every === 0 &&
-            html`<text x=${x(n)} y=${HEIGHT - 5} text-anchor="middle">${written(day)}</text>`}
+            ${
+              (days.length - 1 - n) % every === 0 &&
+              html`<text x=${x(n)} y=${HEIGHT - 5} text-anchor="middle">${written(day)}</text>`
+            }
           </g>`;
         })}
-        ${limit != null &&
-        html`<g class="plot-limit">
+        ${
+          limit != null &&
+          html`<g class="plot-limit">
           <line x1=${LEFT} x2=${width} y1=${y(limit)} y2=${y(limit)} />
           <text x=${width} y=${y(limit) - 3} text-anchor="end">budget ${axis(limit)}</text>
-        </g>`}
+        </g>`
+        }
       </svg>
-      ${at !== null &&
-      html`<div class="plot-tip" data-side=${at * 2 > days.length ? "left" : "right"} style=${{ "--at": `${x(at)}px` }} aria-hidden="true">
+      ${
+        at !== null &&
+        html`<div class="plot-tip" data-side=${at * 2 > days.length ? "left" : "right"} style=${{ "--at": `${x(at)}px` }} aria-hidden="true">
         <b>${written(days[at], LONG)}</b>
         ${series.map((each) => html`<span><i class=${`key ${each.kind}`} />${each.label}<em>${format(each.values[at])}</em></span>`)}
-      </div>`}
+      </div>`
+      }
     </div>
     <details class="plot-table">
       <summary>As a table</summary>

@@ -95,23 +95,31 @@ function Used({ name, isProvider, rows, days, budget }) {
     </header>
     <${Figures} sums=${sums} priced=${priced} />
     <${Share} sums=${sums} />
-    ${budget?.budget_tokens != null &&
-    html`<${Limit} label="Tokens of today's budget" used=${spent} limit=${budget.budget_tokens} format=${formatCount} />`}
-    ${budget?.budget_money != null &&
-    html`<${Limit} label="Money of today's budget" used=${budget.today.money} limit=${budget.budget_money} format=${money} />`}
-    ${days.length > 1 &&
-    html`<${Plot}
+    ${
+      budget?.budget_tokens != null &&
+      html`<${Limit} label="Tokens of today's budget" used=${spent} limit=${budget.budget_tokens} format=${formatCount} />`
+    }
+    ${
+      budget?.budget_money != null &&
+      html`<${Limit} label="Money of today's budget" used=${budget.today.money} limit=${budget.budget_money} format=${money} />`
+    }
+    ${
+      days.length > 1 &&
+      html`<${Plot}
       label=${`Tokens of ${name}`}
       days=${days}
       series=${KINDS.map(([kind, label]) => ({ label, kind, values: values(kind) }))}
       format=${formatCount}
       axis=${short}
       limit=${budget?.budget_tokens}
-    />`}
-    ${days.length > 1 &&
-    priced &&
-    html`<${Plot} label=${`Cost of ${name}`} days=${days} format=${money} limit=${budget?.budget_money}
-      series=${[{ label: "cost", kind: "money", values: values("money") }]} />`}
+    />`
+    }
+    ${
+      days.length > 1 &&
+      priced &&
+      html`<${Plot} label=${`Cost of ${name}`} days=${days} format=${money} limit=${budget?.budget_money}
+      series=${[{ label: "cost", kind: "money", values: values("money") }]} />`
+    }
   </section>`;
 }
 
