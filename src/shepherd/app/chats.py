@@ -259,6 +259,10 @@ class ChatShelf:
         chat.is_gone = True
         chat.log.put("changed", {"what": ["deleted"]})
 
+    def holds(self, chat: Chat) -> bool:
+        """Whether it is the chat of its id; one that was closed, or deleted, is not."""
+        return self._open.get(chat.id) is chat
+
     def rename(self, chat: Chat, id: str) -> None:
         """The chat has another id from now on; the former one still finds it."""
         former, chat.id = chat.id, id
@@ -364,6 +368,8 @@ class Chat:
         self.mode: Mode = "ask"
         self.is_gone = False
         self._shelf = shelf
+        self._file = asyncio.Lock()
+        """While its file is read or written: its own change must not look like another program's."""
         self._turn: _Turn | None = None
         self._n_turns = 0
         self._saved: SavedConversation | None = None
@@ -527,6 +533,8 @@ class Chat:
         stream: Callable[[], AsyncGenerator[TurnEvent, None]],
     ) -> int:
         self.refuse_if_running("begin another one")
+        if not self._shelf.holds(self):
+            raise Busy("this chat was closed meanwhile to make room for others; send the request again")
         running = self._shelf.chats.running
         if len(running) >= MOST_RUNNING:
             raise InvalidRequest(
@@ -577,6 +585,11 @@ class Chat:
             self._stats = {at: each for at, each in self._stats.items() if at < turn.index}
             self._stats |= timing.by_answer(self.session.messages, turn.index)
             end: Json = {"reason": reason, "index": turn.index, "can_resume": self.session.can_resume}
+            usage = self.session.usage
+            logger.info(
+                "chat turn model=%s session=%s in=%d cached=%d out=%d stop=%s",
+                self.session.model, self.session.id, usage.prompt, usage.cache_read, usage.output, reason,
+            )  # fmt: skip
             end["messages"] = self._shown(self.session.messages[turn.index :], turn.index)
             self.log.put("end", end | ({"error": problem} if problem else {}))
 
@@ -607,13 +620,14 @@ class Chat:
         saves = self._shelf.saves
         if saves is None or self.stamp is None or self.is_running:
             return
-        stamp = await asyncio.to_thread(saves.stamp, self.id)
-        if stamp is None or stamp == self.stamp:
-            return
-        saved = await asyncio.to_thread(saves.load, self.id)
-        if self._turn is not None:  # a turn has begun meanwhile
-            return
-        self.restore(saved, stamp)
+        async with self._file:
+            stamp = await asyncio.to_thread(saves.stamp, self.id)
+            if stamp is None or stamp == self.stamp:
+                return
+            saved = await asyncio.to_thread(saves.load, self.id)
+            if self._turn is not None:  # a turn has begun meanwhile
+                return
+            self.restore(saved, stamp)
         self.log.put("changed", {"what": ["messages", "title", "system"]})
 
     async def save(self) -> None:
@@ -624,6 +638,10 @@ class Chat:
         saves = self._shelf.saves
         if saves is None or self.is_gone or (self.stamp is None and not self.session.messages):
             return
+        async with self._file:
+            await self._save(saves)
+
+    async def _save(self, saves: ConversationStore) -> None:
         name = "" if self.stamp is None else self.id
         conflict = self.stamp is not None and saves.stamp(self.id) not in (None, self.stamp)
         if conflict:

@@ -50,7 +50,9 @@ base_url = "{provider}"
 model = "m"
 [tools]
 roots = ["{folder}"]
-enabled = ["filesystem"]
+enabled = ["filesystem", "desk_*"]
+[memory]
+recall = false
 [chat]
 keep = 1000
 [[mcp_servers]]

@@ -66,7 +66,7 @@ async def test_a_page_that_is_older_than_its_server_offers_to_load_itself_again(
     await expect(banner).to_be_visible()
     await visit.context.unroute_all()
     async with visit.page.expect_response("**/v1/models") as answer:
-        await visit.page.get_by_role("button", name="Reload").click()
+        await visit.page.get_by_role("button", name="Reload", exact=True).click()
     assert "x-shepherd-version" in (await answer.value).headers
     await expect(banner).to_have_count(0)
 

@@ -1,10 +1,16 @@
-"""Texts of strangers stay text, wherever the page shows them: payloads in answers, names, results, files, memories."""
+"""Texts of strangers stay text, wherever a chat shows them: in questions, thoughts, answers, calls, results, titles."""
 
 from __future__ import annotations
 
+import json
+import re
+
 import pytest
-from playwright.async_api import Page
+from playwright.async_api import Page, expect
 from tests.browser import PAYLOADS, Visit
+from tests.process.page.conftest import House, Visiting
+
+from shepherd.core import Message, Reasoning, Text, ToolCall, ToolResult
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -63,3 +69,39 @@ async def test_what_a_payload_would_bring_is_found(visit: Visit) -> None:
         assert await unsafe(visit.page), payload
         await visit.page.evaluate("document.body.lastElementChild.remove()")
     assert not await unsafe(visit.page)
+
+
+def exchange(payload: str, at: int) -> tuple[Message, ...]:
+    """A turn that has the payload in each of its parts."""
+    call = ToolCall(f"call{at}", "read_file", json.dumps({"path": payload, payload: payload}))
+    return (
+        Message("user", (Text(payload),)),
+        Message("assistant", (Reasoning(payload), Text(payload), call)),
+        Message("tool", (ToolResult(call.id, (Text(payload),), name=call.name),)),
+        Message("assistant", (Text(f"{payload}\n\nEnd of {at}."),)),
+    )
+
+
+OPEN = "() => document.querySelectorAll('main details').forEach((each) => (each.open = true))"
+
+
+async def test_no_payload_of_a_conversation_runs_in_questions_thoughts_calls_results_and_titles(
+    house: House, visiting: Visiting
+) -> None:
+    saved = [house.save(payload, exchange(payload, at)) for at, payload in enumerate(PAYLOADS[::8])]
+    turns = [message for at, payload in enumerate(PAYLOADS) for message in exchange(payload, at)]
+    name = house.save("Payloads", turns)
+    async with visiting(house.address, f"#/chat/{name}") as visit:
+        messages = visit.page.get_by_role("list", name="Messages")
+        await expect(messages).to_contain_text(f"End of {len(PAYLOADS) - 1}.")
+        seen: set[str] = set()
+        while "End of 0." not in seen:
+            await visit.page.evaluate(OPEN)
+            assert await unsafe(visit.page) == []
+            text = await messages.inner_text()
+            seen |= set(re.findall(r"End of \d+\.", text))
+            await messages.evaluate("(list) => { list.scrollTop -= list.clientHeight; }")
+            await expect(messages).not_to_have_text(text, use_inner_text=True)
+        assert len(seen) > len(PAYLOADS) / 2
+    for each in (*saved, name):
+        house.chats.remove(each)

@@ -27,7 +27,7 @@ from shepherd.engine.llamacpp.projector import MOST_READ, media_of, name_of
 from shepherd.engine.llamacpp.trial import SLOWEST_BYTES_PER_S, TIMEOUT_S
 from shepherd.engine.stats import CacheStats
 from shepherd.engine.worker.child_engine import ChildEngine
-from shepherd.engine.worker.messages import RemoteModel, Workplace
+from shepherd.engine.worker.messages import BEAT_S, RemoteModel, Workplace
 from shepherd.engine.worker.model_process import ModelProcess, Program, Timeouts
 from shepherd.models import gguf
 
@@ -38,6 +38,8 @@ SERVE = f"{__name__}:serve"
 OOM_SCORE = "500"
 """When memory runs out, the child is killed before its parent, which starts another one."""
 USUAL = Timeouts()
+LEAST_S = 3 * BEAT_S
+"""A child that does nothing, or loads, sends once in `BEAT_S`: a shorter silence says nothing."""
 
 
 # -- in the child ------------------------------------------------------------------------------------------------------
@@ -117,7 +119,7 @@ class RemoteLlama:
         report: Callable[[str, float], None] = lambda stage, fraction: None,
     ) -> None:
         """As `ModelProcess`. `stall_s`: a child without a sign of life for about twice as long is killed."""
-        timeouts = _timeouts(options, stall_s)
+        timeouts = timeouts_of(options, stall_s)
         self.process = ModelProcess(
             Program(command(), SERVE, (options,), environment(), timeouts, has_arena=True),
             title=title,
@@ -138,9 +140,10 @@ class RemoteLlama:
         self.process.close()
 
 
-def _timeouts(options: ModelOptions, stall_s: float) -> Timeouts:
+def timeouts_of(options: ModelOptions, stall_s: float) -> Timeouts:
+    """Of the child of a model, by `[kv] stall_s` and the size of its files."""
     n_bytes = sum(file.stat().st_size for file in gguf.shards(options.path))
-    frozen_s = min(USUAL.frozen_s, stall_s)
+    frozen_s = max(LEAST_S, min(USUAL.frozen_s, stall_s))
     return Timeouts(
         connect_s=60.0, build_s=TIMEOUT_S + n_bytes / SLOWEST_BYTES_PER_S, frozen_s=frozen_s, hung_s=stall_s,
         mute_s=frozen_s + stall_s, term_s=0.0,

@@ -23,6 +23,7 @@ from typing import Any
 from shepherd.core import EngineError, ShepherdError
 from shepherd.engine.base import Done, Job, Ticket
 from shepherd.engine.kv.tiers.arena import Arena
+from shepherd.engine.window import Feed
 from shepherd.engine.worker.channel import Channel
 from shepherd.engine.worker.messages import (
     ADDRESS,
@@ -196,7 +197,9 @@ class _Host:
                     elif number in self._tasks:
                         self._tasks[number].cancel()
                 case Watch(number, engine):
-                    self._start(number, self._look(number, engine))
+                    with contextlib.suppress(ShepherdError):  # it is down: `State` says so
+                        # At once: what is submitted behind it is seen from its beginning.
+                        self._start(number, self._look(number, engine, self._engines[engine].watch()))
                 case Call(engine=None):
                     self._start(request.number, self._call_model(request))
                 case Call(engine=int(engine)):
@@ -246,11 +249,7 @@ class _Host:
         finally:
             del self._tickets[number]
 
-    async def _look(self, number: int, engine: int) -> None:
-        try:
-            feed = self._engines[engine].watch()
-        except ShepherdError:  # it is down: `State` says so
-            return
+    async def _look(self, number: int, engine: int, feed: Feed) -> None:
         try:
             async with contextlib.aclosing(feed.batches()) as batches:
                 async for facts in batches:

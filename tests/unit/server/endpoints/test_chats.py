@@ -14,7 +14,7 @@ import httpx2
 import pytest
 import pytest_asyncio
 from tests.in_process import client_of
-from tests.in_time import PATIENCE_S
+from tests.in_time import PATIENCE_S, until
 from tests.own_app import app_of, loaded
 from tests.own_server import listening
 from tests.unit.agent.scripted import Scripted
@@ -379,12 +379,15 @@ async def test_a_key_of_one_user_has_chats_of_its_own(app: App) -> None:
     async with client_of(server, "a") as ada, client_of(server, "b") as bob, client_of(server, "o") as owner:
         id = await begun(ada)
         await turn(ada, id, text="Hello!")
+        chat = await app.chats.of(Owner("ada", "ada", is_guest=True)).get(id)
+        await until(lambda: not chat.is_running)
         for other in (bob, owner):
-            assert (await other.get(f"/v1/chats/{id}")).status_code == 404
+            for name in (id, chat.id):
+                assert (await other.get(f"/v1/chats/{name}")).status_code == 404
+                assert (await other.post(f"/v1/chats/{name}/stop")).status_code == 404
             assert (await other.get("/v1/chats")).json() == {"chats": []}
-            assert (await other.post(f"/v1/chats/{id}/stop", json={})).status_code == 404
-        await ada.post(f"/v1/chats/{id}/stop", json={})
-        assert (await ada.get(f"/v1/chats/{id}")).status_code == 200
+        assert [row["id"] for row in (await ada.get("/v1/chats")).json()["chats"]] == [chat.id]
+        assert (await ada.delete(f"/v1/chats/{id}")).status_code == 200
 
 
 async def test_without_keys_another_machine_gets_nothing(app: App) -> None:
@@ -669,3 +672,39 @@ async def test_an_image_of_a_message_is_served_and_anything_else_is_no_page(app:
             assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
         for missing in ("0/2", "7/0", "x/0", "1/0"):
             assert (await client.get(f"/v1/chats/{id}/media/{missing}")).status_code == 404
+
+
+async def test_a_turn_beside_a_change_of_its_file_by_another_program_loses_neither(
+    app: App, client: httpx2.AsyncClient
+) -> None:
+    id = await begun(client)
+    await asked(client, id, "Hello!")
+    chat, saves = await opened(app, id), app.tools.saves()
+    assert saves is not None
+    go = asyncio.Event()
+
+    async def answer(request: Request) -> AsyncGenerator[Event, None]:
+        yield Started("m")
+        await go.wait()
+        yield TextDelta("Here.")
+        yield Finished("end")
+
+    saved = saves.load(chat.id)
+    session = Session(Script(answer), model="m", n_ctx=4096)
+    session.restore(saved)
+    chat.session = session
+    await turn(client, id, text="On the page.")
+    titles = [await client.patch(f"/v1/chats/{id}", json={"title": f"Title {n}"}) for n in range(3)]
+    assert {each.status_code for each in titles} == {200}  # its own changes are no other program's
+    other = app.conversations.session(user=LOCAL, tools=False)
+    other.restore(saved)
+    other.title = "In the terminal"
+    name = saves.save(other.to_saved(), chat.id)
+    go.set()
+    end = (await read(client, id))[-1]["data"]
+    assert (end["reason"], "another program has changed" in end["error"]["message"]) == ("error", True)
+    now = await get(client, id)
+    assert now["id"] != name
+    assert [message["parts"][0]["text"] for message in now["messages"]][2:] == ["On the page.", "Here."]
+    assert saves.load(name).title == "In the terminal"
+    assert len(saves.load(now["id"]).messages) == 4

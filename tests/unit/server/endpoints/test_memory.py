@@ -580,6 +580,8 @@ async def test_a_memory_that_is_switched_off_is_a_404(method: str, path: str) ->
         "answer": "a",
         "matching": "a",
         "action": "reject",
+        "session": "a",
+        **({"messages": "1"} if path == "/v1/window/left" else {}),
     }
     schemas = next(row.parameters for row, each in zip(MEMORY_ENDPOINTS, PATHS, strict=True) if each == (method, path))
     asked = {name: value for name, value in everything.items() if name in schemas}

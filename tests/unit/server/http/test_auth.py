@@ -109,13 +109,17 @@ async def status_of(app: Any, method: str, raw: bytes, headers: list[tuple[bytes
     answers: list[Message] = []
     bodies: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
 
+    is_answered = asyncio.Event()
+
     async def receive() -> Message:
         if not bodies:
-            await asyncio.Event().wait()
+            await is_answered.wait()
+            return {"type": "http.disconnect"}  # a stream of events has no end of its own
         return bodies.pop()
 
     async def send(message: Message) -> None:
         answers.append(message)
+        is_answered.set()
 
     await app(scope, receive, send)
     assert isinstance(answers[0]["status"], int)

@@ -1,11 +1,11 @@
 /** What panels share that show things of the server: asking for them, and saying what went wrong. */
 import { html } from "htm/preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { tell } from "./state.js";
+import { online, tell } from "./state.js";
 import { Button, Dialog } from "./ui.js";
 
 /**
- * What `load` gives; asked for again when `keys` change, or `again` is called. The newest answer counts.
+ * What `load` gives; asked for again when `keys` change, the server is back, or `again` is called. The newest answer counts.
  * @template T
  * @param {() => Promise<T>} load @param {unknown[]} keys
  */
@@ -24,7 +24,7 @@ export function useLoaded(load, keys) {
   useEffect(() => {
     again();
     return () => void round.current++;
-  }, keys);
+  }, [...keys, online.value]);
   return { ...state, again };
 }
 

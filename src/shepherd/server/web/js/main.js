@@ -27,11 +27,12 @@ const close = () => (over.value = "");
 function Part({ load, ...props }) {
   const [found, setFound] = useState(/** @type {{view?: any, error?: string}} */ ({}));
   useEffect(() => {
+    if (found.view) return;
     load().then(
       (view) => setFound({ view }),
       (error) => setFound({ error: String(error.message ?? error) }),
     );
-  }, [load]);
+  }, [load, online.value]);
   if (found.error) return html`<p class="notice" role="alert">This part of the page did not load: ${found.error}</p>`;
   return found.view ? html`<${found.view} ...${props} />` : null;
 }
@@ -209,3 +210,5 @@ async function keepLooking() {
 
 render(html`<${App} />`, /** @type {HTMLElement} */ (document.getElementById("app")));
 keepLooking();
+// The other panels, so that they are there when the server is not.
+for (const { load } of Object.values(PANELS)) load().catch(() => {});

@@ -21,7 +21,19 @@ const OWN_IMAGE = /^(data:image\/(png|jpeg|gif|webp|avif);base64,|blob:)/i;
 const WRITTEN = new Set("b br code del em hr i ins kbd mark s small strong sub sup u".split(" "));
 const TAGS = [...WRITTEN, ..."a blockquote h1 h2 h3 h4 h5 h6 img input li ol p pre span".split(" ")];
 TAGS.push(..."table tbody td th thead tr ul".split(" "));
-const ATTRIBUTES = ["align", "alt", "checked", "data-language", "data-math", "disabled", "href", "src", "start", "title", "type"];
+const ATTRIBUTES = [
+  "align",
+  "alt",
+  "checked",
+  "data-language",
+  "data-math",
+  "disabled",
+  "href",
+  "src",
+  "start",
+  "title",
+  "type",
+];
 /** Characters of a block of code from which it is not coloured. */
 const LONGEST_COLOURED = 100_000;
 /** A file of `vendor/highlight/languages` for each name that models use. */
@@ -55,8 +67,7 @@ const LANGUAGES = new Map(
 );
 
 /** @param {string} text */
-const escape = (text) =>
-  text.replace(/[&<>"']/g, (sign) => `&#${sign.charCodeAt(0)};`);
+const escape = (text) => text.replace(/[&<>"']/g, (sign) => `&#${sign.charCodeAt(0)};`);
 
 /** @param {string} tex @param {boolean} isBlock */
 const mathHtml = (tex, isBlock) => `<span data-math="${isBlock ? "block" : "inline"}">${escape(tex.trim())}</span>`;
@@ -98,9 +109,17 @@ const marked = new Marked({
       level: "inline",
       start: (source) => source.match(/\$\$|\\[([]/)?.index,
       tokenizer(source) {
-        const found = /^(?:\$\$((?:(?!\n\s*\n)[^])+?)\$\$|\\\(((?:(?!\n\s*\n)[^])+?)\\\)|\\\[((?:(?!\n\s*\n)[^])+?)\\\])/.exec(source);
+        const found =
+          /^(?:\$\$((?:(?!\n\s*\n)[^])+?)\$\$|\\\(((?:(?!\n\s*\n)[^])+?)\\\)|\\\[((?:(?!\n\s*\n)[^])+?)\\\])/.exec(
+            source,
+          );
         if (!found) return undefined;
-        return { type: "math_inline", raw: found[0], tex: found[1] ?? found[2] ?? found[3], isBlock: found[2] === undefined };
+        return {
+          type: "math_inline",
+          raw: found[0],
+          tex: found[1] ?? found[2] ?? found[3],
+          isBlock: found[2] === undefined,
+        };
       },
       renderer: (token) => mathHtml(token.tex, token.isBlock),
     },
@@ -151,7 +170,11 @@ function frameCode(pre) {
   const copy = element("button", { type: "button", class: "button quiet small", "data-copy": "" });
   copy.textContent = "Copy";
   head.append(Object.assign(element("span", {}), { textContent: language || "text" }), copy);
-  for (const [name, value] of [["tabindex", "0"], ["role", "group"], ["aria-label", `Code${language && `, ${language}`}`]])
+  for (const [name, value] of [
+    ["tabindex", "0"],
+    ["role", "group"],
+    ["aria-label", `Code${language && `, ${language}`}`],
+  ])
     pre.setAttribute(name, value);
   pre.replaceWith(frame);
   frame.append(head, pre);
@@ -209,7 +232,8 @@ function morph(old, fresh, start = 0) {
     if (!there) old.appendChild(node);
     else if (there.isEqualNode(node)) continue;
     else if (there.nodeType === Node.TEXT_NODE && node.nodeType === Node.TEXT_NODE) there.nodeValue = node.nodeValue;
-    else if (there.nodeType === Node.ELEMENT_NODE && there.cloneNode().isEqualNode(node.cloneNode())) morph(there, node);
+    else if (there.nodeType === Node.ELEMENT_NODE && there.cloneNode().isEqualNode(node.cloneNode()))
+      morph(there, node);
     else old.replaceChild(node, there);
   }
   while (old.childNodes.length > start + wanted.length) old.lastChild?.remove();
@@ -265,7 +289,10 @@ export class MarkdownStream {
     const blocks = this.#lex(lines);
     let n = blocks.length;
     if (!this.isDone) {
-      n = Math.max(0, blocks.findLastIndex((block) => block.type !== "space"));
+      n = Math.max(
+        0,
+        blocks.findLastIndex((block) => block.type !== "space"),
+      );
       while (n > 0 && blocks[n - 1].type === "space") n--;
     }
     if (!n && !this.isDone) return;
@@ -308,7 +335,7 @@ export function Markdown({ text, isDone = true }) {
       if (!state.at) state.due_ms = start_ms + took_ms * 4;
     }
     if (!stream.current && box.current) stream.current = new MarkdownStream(box.current);
-    if (isDone) cancelAnimationFrame(state.at), draw();
+    if (isDone) (cancelAnimationFrame(state.at), draw());
     else if (!state.at) state.at = requestAnimationFrame(draw);
   }, [text, isDone]);
   return html`<div class="markdown" ref=${box}></div>`;

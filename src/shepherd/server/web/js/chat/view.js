@@ -1,4 +1,170 @@
+/** The panel of one chat. */
+import { useSignal } from "@preact/signals";
 import { html } from "htm/preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { addCommands, go, server, tell } from "../state.js";
+import { Button, VirtualList } from "../ui.js";
+import { Composer } from "./composer.js";
+import { Header, exportChat } from "./header.js";
+import { Answer, Note, UserMessage } from "./message.js";
+import { Questions } from "./question.js";
+import { target } from "./sidebar.js";
+import { chatOf } from "./store.js";
 
-/** @param {any} props */
-export const ChatView = (props) => html`<section class="panel"><h1>Chat</h1></section>`;
+/** @param {{id: string | null}} props null: a new chat */
+export function ChatView({ id }) {
+  const chat = useMemo(() => chatOf(id), [id]);
+  return html`<${OpenChat} key=${chat.key} chat=${chat} />`;
+}
+
+/** @param {{chat: import("./store.js").Chat}} props */
+function OpenChat({ chat }) {
+  const renaming = useSignal(false);
+  const configuring = useSignal(false);
+  const editing = useSignal(/** @type {number | null} */ (null));
+  const [isAtEnd, setAtEnd] = useState(true);
+  const list = useRef(/** @type {import("../ui.js").ListHandle | null} */ (null));
+  const input = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
+  const rows = chat.rows.value;
+  const isRunning = chat.isRunning.value;
+
+  useEffect(() => chat.open(), [chat]);
+  useEffect(() => {
+    if (!chat.isRunning.value) return;
+    editing.value = null;
+    list.current?.toEnd(); // the question that was just asked
+  }, [isRunning]);
+
+  function editLast() {
+    const last = chat.rows.value.findLast((row) => row.kind === "user");
+    if (last?.kind === "user" && !chat.isRunning.value) editing.value = last.message.index;
+  }
+  useEffect(() => {
+    /** @param {KeyboardEvent} event */
+    function onKeyDown(event) {
+      const isElsewhere = document.querySelector("dialog[open], .menu:popover-open");
+      if (event.key !== "Escape" || event.defaultPrevented || isElsewhere || !chat.isRunning.value) return;
+      event.preventDefault();
+      chat.stop();
+    }
+    addEventListener("keydown", onKeyDown);
+    return () => removeEventListener("keydown", onKeyDown);
+  }, [chat]);
+  useEffect(
+    () =>
+      addCommands([
+        { id: "chat-new", label: "New chat", icon: "plus", run: () => go("chat") },
+        { id: "chat-write", label: "Write a message", icon: "edit", run: () => input.current?.focus() },
+        {
+          id: "chat-stop",
+          label: "Stop the answer",
+          icon: "stop",
+          keys: "Esc",
+          run: () => chat.isRunning.value && chat.stop(),
+        },
+        { id: "chat-retry", label: "Answer again", icon: "retry", run: () => chat.turn("retry").catch(tell) },
+        {
+          id: "chat-edit",
+          label: "Edit the last question",
+          icon: "edit",
+          hint: "Up in an empty message",
+          run: editLast,
+        },
+        {
+          id: "chat-rename",
+          label: "Rename this chat",
+          icon: "edit",
+          run: () => (renaming.value = chat.id.value !== null),
+        },
+        {
+          id: "chat-settings",
+          label: "System prompt and sampling",
+          icon: "settings",
+          run: () => (configuring.value = true),
+        },
+        {
+          id: "chat-markdown",
+          label: "Export this chat as Markdown",
+          icon: "download",
+          run: () => exportChat(chat, "markdown"),
+        },
+        { id: "chat-json", label: "Export this chat as JSON", icon: "download", run: () => exportChat(chat, "json") },
+      ]),
+    [chat],
+  );
+
+  // A result of the search names a message: read back to it, and show it.
+  const wanted = target.value;
+  useEffect(() => {
+    if (!wanted || wanted.chat !== chat.id.value || !chat.about.value) return;
+    target.value = null;
+    chat.readEarlier(wanted.at).then(() => {
+      const at = chat.rows.value.findLastIndex(
+        (row) => (row.kind === "user" ? row.message.index : row.index) <= wanted.at,
+      );
+      if (at >= 0) list.current?.scrollTo(at);
+    }, tell);
+  }, [wanted, chat.about.value]);
+
+  const lastNotes = chat.notes.value.get((chat.messages.value.at(-1)?.index ?? -1) + 1) ?? [];
+  return html`<section class="chat" aria-label="Chat">
+    <${Header} chat=${chat} renaming=${renaming} configuring=${configuring} />
+    ${
+      rows.length === 0
+        ? html`<${Empty} chat=${chat} />`
+        : html`<${VirtualList}
+          class="log"
+          label="Messages"
+          items=${rows}
+          keyOf=${(/** @type {import("./store.js").Row} */ row) => row.key}
+          height=${160}
+          follow=${true}
+          handle=${list}
+          onEnd=${setAtEnd}
+          onTop=${() => chat.readEarlier().catch(tell)}
+          render=${(/** @type {import("./store.js").Row} */ row, /** @type {number} */ at) =>
+            row.kind === "user"
+              ? html`<${UserMessage} chat=${chat} row=${row} editing=${editing} />`
+              : html`<${Answer} chat=${chat} row=${row} isLast=${at === rows.length - 1} />`}
+        />`
+    }
+    <div class="chat-foot">
+      ${
+        !isAtEnd &&
+        html`<div class="below">
+        <${Button} label=${isRunning ? "New text below" : "To the end"} icon="down" kind="small" onClick=${() => list.current?.toEnd()} />
+      </div>`
+      }
+      ${!isRunning && lastNotes.map((text, at) => html`<${Note} key=${at} text=${text} />`)}
+      ${
+        chat.problem.value &&
+        html`<div class="problem" role="alert">
+        <span>${chat.problem.value}</span>
+        ${rows.length > 0 && !isRunning && html`<${Button} label="Try again" icon="retry" kind="small" onClick=${() => chat.turn("retry").catch(tell)} />`}
+      </div>`
+      }
+      <${Questions} chat=${chat} />
+      <${Composer} chat=${chat} handle=${input} onEditLast=${editLast} />
+    </div>
+    <div class="hidden" role="log" aria-live="polite">${chat.spoken.value}</div>
+  </section>`;
+}
+
+/** @param {{chat: import("./store.js").Chat}} props */
+function Empty({ chat }) {
+  if (chat.id.value !== null && chat.about.value === null)
+    return html`<p class="chat-empty" role="status">${chat.problem.value ? "" : "Reading the chat…"}</p>`;
+  const hasModel = !server.value.ready || server.value.models.length > 0;
+  return html`<div class="chat-empty">
+    <h2>${hasModel ? "What is on your mind" : "No model yet"}</h2>
+    ${
+      hasModel
+        ? html`<p class="soft">
+          Old turns that leave the window are kept in the memory, and come back when they matter.
+          <span class="keys"><kbd>/</kbd> commands <kbd>@</kbd> files <kbd>Ctrl</kbd> <kbd>K</kbd> switch</span>
+        </p>`
+        : html`<p class="soft">This server has no model that answers.</p>
+          <a class="button primary" href="#/models">Choose a model</a>`
+    }
+  </div>`;
+}

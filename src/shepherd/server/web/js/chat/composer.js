@@ -1,0 +1,269 @@
+/** Where a message is written: text, attachments, and the pickers of commands (`/`) and files (`@`). */
+import { signal } from "@preact/signals";
+import { html } from "htm/preact";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { get } from "../api.js";
+import { tell, toast } from "../state.js";
+import { Button, Icon, formatBytes } from "../ui.js";
+import { options } from "./store.js";
+
+/** @typedef {import("./store.js").Chat} Chat */
+/** @typedef {{file: File, kind: "text" | "image" | "audio", url: string}} Attached */
+
+/** The most bytes of one file of each kind, and of all files together: a request has at most 64 MiB. */
+const MOST_BYTES = { text: 1_000_000, image: 20_000_000, audio: 30_000_000 };
+const MOST_ALL_BYTES = 45_000_000;
+const MOST_FILES = 20;
+
+/** Attachments by chat; they last as long as the page. */
+const attached = signal(/** @type {Map<string, Attached[]>} */ (new Map()));
+/** @param {Chat} chat */
+const draftKey = (chat) => `shepherd.draft.${chat.id.value ?? "new"}`;
+
+/** What the file is for a model; null = nothing. @param {File} file */
+function kindOf(file) {
+  if (/^image\/(png|jpeg|gif|webp|bmp)$/.test(file.type)) return "image";
+  if (file.type.startsWith("audio/")) return "audio";
+  if (/^(text\/|application\/(json|xml|yaml|toml|javascript|x-))/.test(file.type) || file.type === "") return "text";
+  return null;
+}
+
+/** Why the file cannot be attached; "" = it can. @param {File} file @param {Attached[]} before */
+function whyNot(file, before) {
+  const kind = kindOf(file);
+  const takes = options.value?.takes ?? {};
+  if (!kind)
+    return `${file.name}: a file of the type ${file.type} cannot be attached; text, images and recordings can.`;
+  if (kind === "image" && takes.images === false)
+    return `${file.name}: this model takes no images; choose a model that sees.`;
+  if (kind === "audio" && takes.audio === false)
+    return `${file.name}: this model takes no recordings; choose a model that hears.`;
+  if (file.size > MOST_BYTES[kind])
+    return `${file.name} has ${formatBytes(file.size)}; the most for ${kind === "text" ? "a text" : kind === "image" ? "an image" : "a recording"} is ${formatBytes(MOST_BYTES[kind])}.`;
+  if (before.length >= MOST_FILES) return `At most ${MOST_FILES} files go with one message.`;
+  if (before.reduce((sum, each) => sum + each.file.size, file.size) > MOST_ALL_BYTES)
+    return `All files of one message together have at most ${formatBytes(MOST_ALL_BYTES)}.`;
+  return "";
+}
+
+/** @param {File} file @returns {Promise<string>} its bytes in base64 */
+const base64 = (file) =>
+  new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(String(reader.result).replace(/^[^,]*,/, ""));
+    reader.onerror = () =>
+      reject(new Error(`${file.name} cannot be read: ${reader.error?.message ?? "unknown error"}`));
+    reader.readAsDataURL(file);
+  });
+
+/** @param {{chat: Chat, handle: {current: HTMLTextAreaElement | null}, onEditLast: () => void}} props */
+export function Composer({ chat, handle, onEditLast }) {
+  const [text, setText] = useState(() => sessionStorage.getItem(draftKey(chat)) ?? "");
+  const [isOver, setOver] = useState(false);
+  const [busy, setBusy] = useState(false);
+  const picker = usePicker(chat, handle, text, put);
+  const input = useRef(/** @type {HTMLInputElement | null} */ (null));
+  const key = draftKey(chat);
+  const files = attached.value.get(key) ?? [];
+  const isRunning = chat.isRunning.value;
+
+  useEffect(() => {
+    setText(sessionStorage.getItem(draftKey(chat)) ?? "");
+    if (matchMedia("(pointer: fine)").matches) handle.current?.focus();
+  }, [chat]);
+  useLayoutEffect(() => {
+    const area = handle.current;
+    if (!area) return;
+    area.style.height = "auto";
+    area.style.height = `${area.scrollHeight + 2}px`;
+  }, [text]);
+
+  /** @param {string} now */
+  function put(now) {
+    setText(now);
+    try {
+      if (now) sessionStorage.setItem(draftKey(chat), now);
+      else sessionStorage.removeItem(draftKey(chat));
+    } catch {
+      // The storage is full: the draft lasts as long as the page.
+    }
+  }
+  /** @param {Attached[]} now @param {string} [of] */
+  const setFiles = (now, of = key) => (attached.value = new Map(attached.value).set(of, now));
+  /** @param {Iterable<File>} added */
+  function add(added) {
+    let now = attached.value.get(key) ?? [];
+    for (const file of added) {
+      const problem = whyNot(file, now);
+      if (problem) toast(problem, { kind: "error" });
+      else {
+        const kind = /** @type {Attached["kind"]} */ (kindOf(file));
+        now = [...now, { file, kind, url: kind === "image" ? URL.createObjectURL(file) : "" }];
+      }
+    }
+    setFiles(now);
+  }
+  /** @param {Attached} one */
+  function remove(one) {
+    if (one.url) URL.revokeObjectURL(one.url);
+    setFiles(files.filter((each) => each !== one));
+    handle.current?.focus();
+  }
+  async function send() {
+    if (busy || isRunning || (!text.trim() && !files.length)) return;
+    setBusy(true);
+    const name = /^\/([\w-]+)/.exec(text)?.[1];
+    const isCommand =
+      name && options.value?.commands?.some((/** @type {any} */ each) => each.name.replace(/^\//, "") === name);
+    const before = draftKey(chat);
+    try {
+      if (isCommand) await chat.command(text.trim());
+      else {
+        const attachments = await Promise.all(
+          files.map(async ({ file }) => ({ name: file.name, type: file.type, data: await base64(file) })),
+        );
+        await chat.turn("send", { text, ...(attachments.length && { attachments }) });
+      }
+      for (const { url } of files) url && URL.revokeObjectURL(url);
+      setFiles([], before);
+      setFiles([]);
+      sessionStorage.removeItem(before);
+      put("");
+    } catch (error) {
+      tell(error);
+    }
+    setBusy(false);
+    handle.current?.focus();
+  }
+  /** @param {KeyboardEvent} event */
+  function onKeyDown(event) {
+    if (event.isComposing || picker.onKeyDown(event)) return;
+    if (event.key === "Enter" && !event.shiftKey) (event.preventDefault(), send());
+    if (event.key === "ArrowUp" && !text) (event.preventDefault(), onEditLast());
+  }
+  /** @param {ClipboardEvent} event */
+  function onPaste(event) {
+    const pasted = [...(event.clipboardData?.files ?? [])];
+    if (pasted.length) (event.preventDefault(), add(pasted));
+  }
+  return html`<div
+    class="composer"
+    data-over=${isOver}
+    onDragOver=${(/** @type {DragEvent} */ event) => event.dataTransfer?.types.includes("Files") && (event.preventDefault(), setOver(true))}
+    onDragLeave=${() => setOver(false)}
+    onDrop=${(/** @type {DragEvent} */ event) => (event.preventDefault(), setOver(false), add(event.dataTransfer?.files ?? []))}
+  >
+    ${picker.view}
+    ${
+      files.length > 0 &&
+      html`<ul class="attachments" aria-label="Attachments">
+      ${files.map(
+        (each) =>
+          html`<li key=${each.url || each.file.name}>
+            ${each.url ? html`<img src=${each.url} alt="" />` : html`<${Icon} name=${each.kind === "audio" ? "mic" : "file"} />`}
+            <span>${each.file.name}<small>${formatBytes(each.file.size)}</small></span>
+            <${Button} label=${`Remove ${each.file.name}`} icon="close" kind="quiet small" short onClick=${() => remove(each)} />
+          </li>`,
+      )}
+    </ul>`
+    }
+    <div class="composer-row">
+      <${Button} label="Attach files" icon="attach" kind="quiet" short onClick=${() => input.current?.click()} />
+      <input ref=${input} type="file" multiple hidden onChange=${(/** @type {any} */ event) => (add(event.target.files), (event.target.value = ""))} />
+      <textarea
+        ref=${handle}
+        rows="1"
+        value=${text}
+        aria-label="Message"
+        placeholder="Message"
+        enterkeyhint="send"
+        ...${picker.attributes}
+        onInput=${(/** @type {any} */ event) => put(event.target.value)}
+        onKeyDown=${onKeyDown}
+        onPaste=${onPaste}
+      ></textarea>
+      ${
+        isRunning
+          ? html`<${Button} label="Stop (Esc)" icon="stop" kind="primary" short onClick=${chat.stop} />`
+          : html`<${Button} label="Send (Enter)" icon="send" kind="primary" short disabled=${busy || (!text.trim() && !files.length)} onClick=${send} />`
+      }
+    </div>
+  </div>`;
+}
+
+/**
+ * The list of what the word at the cursor may become. Arrows choose, Tab or Enter takes, Escape closes.
+ * @param {Chat} chat @param {{current: HTMLTextAreaElement | null}} area @param {string} text
+ * @param {(text: string) => void} put
+ */
+function usePicker(chat, area, text, put) {
+  const [found, setFound] = useState(
+    /** @type {{word: string, start: number, rows: any[], at: number} | null} */ (null),
+  );
+  const closed = useRef("");
+  useEffect(() => {
+    const end = area.current?.selectionStart ?? text.length;
+    const match = /(^\/[^\n]*|(?:^|\s)@[^\s]*)$/.exec(text.slice(0, end));
+    const word = match ? match[0].trimStart() : "";
+    if (!word || closed.current === word) return setFound(null);
+    const stop = new AbortController();
+    const timer = setTimeout(() => {
+      const chatId = chat.id.value === null ? "" : `chat=${encodeURIComponent(chat.id.value)}&`;
+      get(`v1/chats/complete?${chatId}text=${encodeURIComponent(word)}`, { signal: stop.signal }).then(
+        ({ suggestions }) =>
+          setFound(
+            suggestions.length ? { word, start: end - word.length, rows: suggestions.slice(0, 50), at: 0 } : null,
+          ),
+        () => setFound(null),
+      );
+    }, 60);
+    return () => (clearTimeout(timer), stop.abort());
+  }, [text, chat]);
+
+  /** @param {any} row */
+  function take(row) {
+    if (!found) return;
+    const isFolder = row.text.endsWith("/");
+    const before = text.slice(0, found.start) + row.text + (isFolder ? "" : " ");
+    closed.current = isFolder ? "" : (row.text + " ").trimStart();
+    setFound(null);
+    put(before + text.slice(found.start + found.word.length).trimStart());
+    requestAnimationFrame(() => (area.current?.focus(), area.current?.setSelectionRange(before.length, before.length)));
+  }
+  /** @param {KeyboardEvent} event @returns {boolean} whether the key was for the list */
+  function onKeyDown(event) {
+    if (!found) return false;
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const isWhole = found.rows[found.at].text === found.word;
+    if (step) setFound({ ...found, at: (found.at + step + found.rows.length) % found.rows.length });
+    else if (event.key === "Tab" || (event.key === "Enter" && !event.shiftKey && !isWhole)) take(found.rows[found.at]);
+    else if (event.key === "Escape") ((closed.current = found.word), setFound(null));
+    else return false;
+    event.preventDefault();
+    event.stopPropagation();
+    return true;
+  }
+  const attributes = {
+    "aria-autocomplete": "list",
+    "aria-controls": found ? "picker" : undefined,
+    "aria-activedescendant": found ? `picker-${found.at}` : undefined,
+  };
+  const view =
+    found &&
+    html`<ul id="picker" class="picker" role="listbox" aria-label="Suggestions">
+      ${found.rows.map(
+        (row, at) =>
+          html`<li
+            key=${row.text}
+            id=${`picker-${at}`}
+            role="option"
+            aria-selected=${String(at === found.at)}
+            ref=${(/** @type {any} */ node) => at === found.at && node?.scrollIntoView({ block: "nearest" })}
+            onMouseDown=${(/** @type {Event} */ event) => (event.preventDefault(), take(row))}
+          >
+            <span>${row.label ?? row.text}</span>${row.note && html`<small>${row.note}</small>`}
+          </li>`,
+      )}
+    </ul>`;
+  return { view, onKeyDown, attributes };
+}

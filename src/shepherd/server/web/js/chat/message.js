@@ -1,0 +1,257 @@
+/** The rows of a conversation: questions, and answers with their thoughts, calls and figures. */
+import { html } from "htm/preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { blobUrl } from "../api.js";
+import { Markdown } from "../markdown.js";
+import { tell } from "../state.js";
+import { Button, Icon, copyText, formatBytes, formatCount, formatTime } from "../ui.js";
+
+/** @typedef {import("./store.js").Chat} Chat */
+/** Lines of a result and of a difference that are shown folded, as in the terminal. */
+const HEAD_LINES = 6;
+const DIFF_LINES = 40;
+/** Characters of a text of a person or a tool that one row shows. */
+const MOST_CHARS = 20_000;
+
+/** A quiet line. @param {{text: string}} props */
+export const Note = ({ text }) => html`<p class="note-line">${text}</p>`;
+
+/** An image or a recording of a message, which needs the key to be read. @param {{part: any}} props */
+function Media({ part }) {
+  const [found, setFound] = useState({ url: "", error: "" });
+  useEffect(() => {
+    const stop = new AbortController();
+    let url = "";
+    if (part.url)
+      blobUrl(part.url, stop.signal).then(
+        (address) => setFound({ url: (url = address), error: "" }),
+        (error) => stop.signal.aborted || setFound({ url: "", error: String(error.message) }),
+      );
+    return () => (stop.abort(), url && URL.revokeObjectURL(url));
+  }, [part.url]);
+  if (part.type === "document")
+    return html`<p class="file"><${Icon} name="file" size=${16} />${part.name || part.media_type}</p>`;
+  if (found.error) return html`<p class="file"><${Icon} name="warning" size=${16} />${found.error}</p>`;
+  if (part.type === "audio") return html`<audio controls src=${found.url || undefined} aria-label="Recording" />`;
+  return html`<img class="picture" src=${found.url || undefined} alt=${part.name || "Attached image"} />`;
+}
+
+/** Text of which the first lines are shown. @param {{text: string, most: number, line?: (line: string, at: number) => any}} props */
+function Folded({ text, most, line = (each) => `${each}\n` }) {
+  const [isOpen, setOpen] = useState(false);
+  const lines = text.replace(/\n+$/, "").split("\n");
+  const n_hidden = lines.length - most;
+  const isFolded = n_hidden > 1 && !isOpen;
+  const shown = isFolded ? lines.slice(0, most) : lines;
+  return html`<pre class="plain" tabindex="0" role="group" aria-label="Text">${shown.map(line)}</pre>
+    ${
+      n_hidden > 1 &&
+      html`<button type="button" class="button quiet small" aria-expanded=${String(isOpen)} onClick=${() => setOpen(!isOpen)}>
+      ${isOpen ? "Show less" : `${formatCount(n_hidden)} more lines`}
+    </button>`
+    }`;
+}
+
+/** @param {{diff: string}} props */
+export const Diff = ({ diff }) => html`<div class="diff">
+  <${Folded} text=${diff} most=${DIFF_LINES} line=${diffLine} />
+</div>`;
+
+/** @param {string} line @param {number} at */
+function diffLine(line, at) {
+  const kind = /^(\+\+\+|---)/.test(line) ? "file" : { "+": "added", "-": "removed", "@": "place" }[line[0]];
+  return html`<span key=${at} class=${kind}>${line}${"\n"}</span>`;
+}
+
+/** Arguments as the terminal writes them: `path="a.py", n=3`. @param {unknown} given */
+export function argumentsText(given) {
+  if (typeof given === "string") return given;
+  if (given === null || typeof given !== "object" || Array.isArray(given)) return JSON.stringify(given) ?? "";
+  return Object.entries(given)
+    .map(([name, value]) => `${name}=${JSON.stringify(value)}`)
+    .join(", ");
+}
+
+/** @param {{block: import("./store.js").CallBlock, isLive: boolean}} props */
+function Call({ block, isLive }) {
+  const call = block.call.value;
+  const result = block.result.value;
+  const line = block.line.value;
+  const status = result ? (result.ok ? "done" : "failed") : call.bad ? "failed" : isLive ? "running" : "not answered";
+  const shown = argumentsText(call.arguments);
+  return html`<details class="call" data-status=${status} open=${result?.diff ? true : undefined}>
+    <summary>
+      <${Icon} name=${status === "failed" ? "warning" : "tool"} size=${16} />
+      <span class="call-name">${call.name}</span>
+      <code class="call-arguments">${shown.slice(0, 200)}</code>
+      <span class="call-status">${result?.summary || status}</span>
+    </summary>
+    ${
+      shown &&
+      html`<h4>Arguments</h4>
+      <${Folded} text=${typeof call.arguments === "string" ? shown : JSON.stringify(call.arguments, null, 2)} most=${HEAD_LINES * 2} />`
+    }
+    ${call.bad && html`<p class="bad">${call.bad}</p>`}
+    ${result?.diff && html`<${Diff} diff=${result.diff} />`}
+    ${
+      result?.content &&
+      html`<h4>Result</h4>
+      <${Folded} text=${result.content} most=${HEAD_LINES} />
+      ${result.more && html`<p class="note-line">The model has read more than the page shows.</p>`}`
+    }
+    ${(result?.media ?? []).map((/** @type {any} */ part, /** @type {number} */ at) => html`<${Media} key=${at} part=${part} />`)}
+  </details>
+  ${!result && isLive && line && html`<p class="call-line">${line}</p>`}`;
+}
+
+/** @param {{text: string, isLive: boolean}} props */
+function Thought({ text, isLive }) {
+  const [isOpen, setOpen] = useState(false);
+  const n_words = text.split(/\s+/).filter(Boolean).length;
+  const length = `${formatCount(n_words)} ${n_words === 1 ? "word" : "words"}`;
+  return html`<details class="thought" onToggle=${(/** @type {any} */ event) => setOpen(event.target.open)}>
+    <summary><${Icon} name="thought" size=${16} />${isLive ? "Thinking" : "Thought"} · ${length}</summary>
+    ${isOpen && html`<${Markdown} text=${text} isDone=${!isLive} />`}
+  </details>`;
+}
+
+/** @param {{block: import("./store.js").Block, isLive: boolean}} props `isLive`: it may grow */
+function BlockView({ block, isLive }) {
+  switch (block.type) {
+    case "text":
+      return html`<${Markdown} text=${block.text.value} isDone=${!isLive} />`;
+    case "thought":
+      return html`<${Thought} text=${block.text.value} isLive=${isLive} />`;
+    case "notice":
+      return html`<${Note} text=${block.text.value} />`;
+    case "call":
+      return html`<${Call} block=${block} isLive=${isLive} />`;
+    default:
+      return html`<${Media} part=${block.part} />`;
+  }
+}
+
+/** What the answers of one turn cost. @param {{stats: import("./store.js").Stats[]}} props */
+function Figures({ stats }) {
+  const last = stats.at(-1);
+  if (!last) return null;
+  const n_read = (last.cached ?? 0) + (last.new ?? 0);
+  const n_written = stats.reduce((sum, each) => sum + (each.output ?? 0), 0);
+  const parts = [
+    `${formatCount(n_read)} read`,
+    `${formatCount(last.cached ?? 0)} cached`,
+    `${formatCount(last.new ?? 0)} new`,
+  ];
+  parts.push(`${formatCount(n_written)} written`);
+  if (stats[0].first_token_s !== undefined) parts.push(`${stats[0].first_token_s.toFixed(2)} s to the first`);
+  if (last.tokens_per_s) parts.push(`${last.tokens_per_s.toFixed(last.tokens_per_s < 10 ? 1 : 0)} tokens/s`);
+  return html`<span class="figures" title="Tokens of this turn">${parts.join(" · ")}</span>`;
+}
+
+/** @param {{chat: Chat, row: import("./store.js").AnswerRow, isLast: boolean}} props */
+export function Answer({ chat, row, isLast }) {
+  const live = row.live;
+  const blocks = live ? [...row.blocks, ...live.blocks.value] : row.blocks;
+  const stats = live ? [...row.stats, ...live.stats.value] : row.stats;
+  const notes = chat.notes.value.get(row.index) ?? [];
+  const copy = () =>
+    copyText(
+      blocks
+        .map((block) => (block.type === "text" ? block.text.value : ""))
+        .filter(Boolean)
+        .join("\n\n"),
+      "Answer copied",
+    );
+  return html`<article class="message answer" aria-label="Answer">
+    ${notes.map((text, at) => html`<${Note} key=${`n${at}`} text=${text} />`)}
+    ${blocks.map(
+      (block, at) =>
+        html`<${BlockView} key=${`${block.type}${at}`} block=${block} isLive=${!!live && (block.type === "call" || at === blocks.length - 1)} />`,
+    )}
+    ${
+      live
+        ? html`<p class="status"><span class="pulse" aria-hidden="true"></span>${live.status.value}…</p>`
+        : html`<footer class="message-foot">
+          <${Figures} stats=${stats} />
+          <span class="message-actions">
+            <${Button} label="Copy answer" icon="copy" kind="quiet small" short onClick=${copy} />
+            ${isLast && html`<${Button} label="Retry" icon="retry" kind="quiet small" short onClick=${() => chat.turn("retry").catch(tell)} />`}
+            ${
+              isLast &&
+              chat.canResume.value &&
+              html`<${Button} label="Continue" icon="play" kind="small" onClick=${() => chat.turn("resume").catch(tell)} />`
+            }
+          </span>
+        </footer>`
+    }
+  </article>`;
+}
+
+/** Which of the branches of a question is shown. @param {{chat: Chat, at: number}} props */
+function Branches({ chat, at }) {
+  const found = chat.about.value?.branches?.find((/** @type {any} */ each) => each.at === at);
+  if (!found || found.count < 2) return null;
+  const { current, count } = found;
+  /** @param {number} to */
+  const to = (to) => chat.switchBranch(at, to).catch(tell);
+  const busy = chat.isRunning.value;
+  return html`<span class="branches" role="group" aria-label="Branches">
+    <${Button} label="Branch before" icon="back" kind="quiet small" short disabled=${busy || current <= 0} onClick=${() => to(current - 1)} />
+    <span class="figures">${current + 1}/${count}</span>
+    <${Button} label="Next branch" icon="forward" kind="quiet small" short disabled=${busy || current >= count - 1} onClick=${() => to(current + 1)} />
+  </span>`;
+}
+
+/** @param {{chat: Chat, row: import("./store.js").UserRow, editing: import("@preact/signals").Signal<number | null>}} props */
+export function UserMessage({ chat, row, editing }) {
+  const { message } = row;
+  const text = message.parts
+    .filter((part) => part.type === "text")
+    .map((part) => part.text)
+    .join("\n\n");
+  const others = message.parts.filter((part) => part.type !== "text");
+  const isEdited = editing.value === message.index && !chat.isRunning.value;
+  const shown = text.length > MOST_CHARS ? `${text.slice(0, MOST_CHARS)}…` : text;
+  return html`<article class="message user" aria-label="You">
+    ${others.map((part, at) => (part.type === "notice" ? html`<${Note} key=${at} text=${part.text} />` : html`<${Media} key=${at} part=${part} />`))}
+    ${
+      isEdited
+        ? html`<${Edit} chat=${chat} at=${message.index} text=${text} onDone=${() => (editing.value = null)} />`
+        : html`<div class="bubble">${shown}</div>
+          ${text.length > MOST_CHARS && html`<${Note} text=${`${formatBytes(text.length)} of text; its beginning is shown`} />`}
+          <footer class="message-foot">
+            <${Branches} chat=${chat} at=${message.index} />
+            <span class="message-actions">
+              ${message.at && html`<time class="figures">${formatTime(message.at)}</time>`}
+              <${Button} label="Copy question" icon="copy" kind="quiet small" short onClick=${() => copyText(text, "Question copied")} />
+              <${Button} label="Edit question" icon="edit" kind="quiet small" short disabled=${chat.isRunning.value}
+                onClick=${() => (editing.value = message.index)} />
+            </span>
+          </footer>`
+    }
+  </article>`;
+}
+
+/** The question in place, to be asked in other words. @param {{chat: Chat, at: number, text: string, onDone: () => void}} props */
+function Edit({ chat, at, text, onDone }) {
+  const area = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
+  const [draft, setDraft] = useState(text);
+  useEffect(() => {
+    area.current?.focus();
+    area.current?.setSelectionRange(text.length, text.length);
+  }, []);
+  const send = () => draft.trim() && chat.turn("edit", { text: draft, at }).then(onDone, tell);
+  /** @param {KeyboardEvent} event */
+  function onKeyDown(event) {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) (event.preventDefault(), send());
+    if (event.key === "Escape") (event.stopPropagation(), onDone());
+  }
+  return html`<div class="edit">
+    <textarea ref=${area} aria-label="Edit question" value=${draft} onKeyDown=${onKeyDown}
+      onInput=${(/** @type {any} */ event) => setDraft(event.target.value)}></textarea>
+    <div class="actions">
+      <${Button} label="Cancel" onClick=${onDone} />
+      <${Button} label="Ask" kind="primary" disabled=${!draft.trim()} onClick=${send} />
+    </div>
+  </div>`;
+}

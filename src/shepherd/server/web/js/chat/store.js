@@ -1,0 +1,423 @@
+/**
+ * An open chat: its messages, and what is written now.
+ *
+ *     GET chat ─▶ messages ─▶ rows      events of the running turn ─▶ live ─▶ the last row
+ *                    ▲                                                  │ at its end: the final messages
+ *                    └──────────────────────────────────────────────────┘
+ *
+ * A connection that breaks begins again with the chat itself, so a page that was away shows what is true now.
+ */
+import { batch, computed, signal } from "@preact/signals";
+import { ApiError, get, patch, post, stream } from "../api.js";
+import * as state from "../state.js";
+import { formatCount } from "../ui.js";
+
+/**
+ * @typedef {import("@preact/signals").Signal<any>} AnySignal
+ * @typedef {{type: string, [field: string]: any}} Part
+ * @typedef {{index: number, role: string, parts: Part[], origin?: string, at?: number, stats?: Stats}} Message
+ * @typedef {{cached?: number, new?: number, output?: number, first_token_s?: number, tokens_per_s?: number}} Stats
+ * @typedef {{type: "text" | "thought" | "notice", text: AnySignal}} TextBlock
+ * @typedef {{type: "call", id: string, call: AnySignal, line: AnySignal, result: AnySignal}} CallBlock
+ * @typedef {{type: "media", part: Part}} MediaBlock
+ * @typedef {TextBlock | CallBlock | MediaBlock} Block
+ * @typedef {{key: string, kind: "user", message: Message}} UserRow
+ * @typedef {{key: string, kind: "answer", index: number, blocks: Block[], stats: Stats[], live?: Live}} AnswerRow
+ * @typedef {UserRow | AnswerRow} Row
+ * @typedef {{index: number, blocks: import("@preact/signals").Signal<Block[]>, status: AnySignal, stats: AnySignal}} Live
+ * @typedef {{id: string, kind: "consent" | "form", [field: string]: any}} Question
+ * @typedef {{name: string, type: string, data: string}} Attachment
+ */
+
+/** The server's models, modes, commands, and what the model takes; null = not asked yet. */
+export const options = signal(/** @type {any} */ (null));
+export const refreshOptions = () =>
+  get("v1/chats/options").then(
+    (found) => (options.value = found),
+    () => {},
+  );
+
+const PAGE = 200;
+/** @param {string} id */
+export const pathOf = (id) => `v1/chats/${encodeURIComponent(id)}`;
+
+/** @param {string} type @param {string} text @returns {TextBlock} */
+const textBlock = (type, text) => ({ type: /** @type {any} */ (type), text: signal(text) });
+/** @param {any} call @returns {CallBlock} */
+const callBlock = (call) => ({ type: "call", id: call.id, call: signal(call), line: signal(""), result: signal(null) });
+
+/** @param {Part} part @returns {Block | null} null: a result, which its call shows */
+function blockOf(part) {
+  if (part.type === "call") return callBlock(part);
+  if (part.type === "result") return null;
+  if (part.type === "text" || part.type === "thought" || part.type === "notice") return textBlock(part.type, part.text);
+  return { type: "media", part };
+}
+
+/** The rows of messages: a question each, and all that answers it. @param {Message[]} messages @returns {Row[]} */
+export function rowsOf(messages) {
+  const rows = /** @type {Row[]} */ ([]);
+  const calls = /** @type {Map<string, CallBlock>} */ (new Map());
+  for (const message of messages) {
+    if (message.role === "system") continue;
+    const isResult = message.parts.length > 0 && message.parts.every((part) => part.type === "result");
+    if (message.role === "user" && !isResult) {
+      rows.push({ key: `q${message.index}`, kind: "user", message });
+      continue;
+    }
+    let row = rows.at(-1);
+    if (row?.kind !== "answer") {
+      row = { key: `a${message.index}`, kind: "answer", index: message.index, blocks: [], stats: [] };
+      rows.push(row);
+    }
+    for (const part of message.parts) {
+      const block = blockOf(part);
+      if (block) row.blocks.push(block);
+      if (block?.type === "call") calls.set(block.id, block);
+      const call = part.type === "result" ? calls.get(part.id) : undefined;
+      if (call) call.result.value = part;
+    }
+    if (message.stats) row.stats.push(message.stats);
+  }
+  return rows;
+}
+
+const known = /** @type {Map<string, Chat>} */ (new Map());
+let fresh = /** @type {Chat | null} */ (null);
+let n_chats = 0;
+
+/** The chat of an id; without one, the chat that is not begun yet. @param {string | null} id @returns {Chat} */
+export function chatOf(id) {
+  if (id === null) return (fresh ??= new Chat(null));
+  const chat = known.get(id) ?? new Chat(id);
+  known.set(id, chat);
+  return chat;
+}
+
+export class Chat {
+  /** @param {string | null} id */
+  constructor(id) {
+    this.id = signal(id);
+    /** Stays, also when the id changes. */
+    this.key = ++n_chats;
+    /** What GET answers, without the messages; null = not read yet. */
+    this.about = signal(/** @type {any} */ (id === null ? {} : null));
+    this.messages = signal(/** @type {Message[]} */ ([]));
+    this.live = signal(/** @type {Live | null} */ (null));
+    this.questions = signal(/** @type {Question[]} */ ([]));
+    this.canResume = signal(false);
+    /** Why the last turn failed, or why the chat cannot be read. */
+    this.problem = signal("");
+    /** Quiet lines, by the index of the answer in front of which they stand. */
+    this.notes = signal(/** @type {Map<number, string[]>} */ (new Map()));
+    /** The model that loads: {model, done, total}. */
+    this.loading = signal(/** @type {any} */ (null));
+    /** The newest whole sentences, for screen readers. */
+    this.spoken = signal("");
+    this.isRunning = computed(() => this.live.value !== null);
+    this.rows = computed(() => {
+      const rows = rowsOf(this.messages.value);
+      const live = this.live.value;
+      if (!live) return rows;
+      const last = rows.at(-1);
+      if (last?.kind === "answer" && last.index >= live.index) rows[rows.length - 1] = { ...last, live };
+      else rows.push({ key: `a${live.index + 1}`, kind: "answer", index: live.index + 1, blocks: [], stats: [], live });
+      return rows;
+    });
+    this.hasMore = computed(() => (this.messages.value[0]?.index ?? 0) > 0);
+    this.unspoken = "";
+    this.isReading = false;
+    this.abort = /** @type {AbortController | null} */ (null);
+  }
+
+  /** Reads the chat and its events until the function that comes back is called. */
+  open() {
+    this.abort = new AbortController();
+    if (this.id.value !== null) this.#follow(this.abort.signal);
+    const mine = this.abort;
+    return () => (mine.abort(), this.abort === mine && (this.abort = null));
+  }
+
+  /** @param {AbortSignal} stop */
+  async #follow(stop) {
+    let wait_ms = 300;
+    while (!stop.aborted) {
+      try {
+        const about = await this.#load(stop);
+        await stream(`${pathOf(about.id)}/events`, {
+          signal: stop,
+          lastId: about.running ? "" : String(about.last_event ?? ""),
+          onEvent: ({ type, data }) => {
+            wait_ms = 300;
+            batch(() => /** @type {any} */ (this)[`on_${type}`]?.(data));
+          },
+        });
+      } catch (error) {
+        if (stop.aborted) return;
+        if (!(error instanceof ApiError)) throw error;
+        if (error.status >= 400 && error.status < 500 && error.status !== 429) {
+          this.problem.value = error.message;
+          return;
+        }
+      }
+      await new Promise((resolve) => setTimeout(resolve, wait_ms));
+      wait_ms = Math.min(wait_ms * 2, 8000);
+    }
+  }
+
+  /** @param {AbortSignal} [stop] */
+  async #load(stop) {
+    const { messages, questions, ...about } = await get(`${pathOf(this.id.value ?? "")}?limit=${PAGE}`, {
+      signal: stop,
+    });
+    batch(() => {
+      this.#replace(messages[0]?.index ?? 0, messages);
+      this.questions.value = questions ?? [];
+      this.canResume.value = about.can_resume;
+      this.about.value = about;
+      this.problem.value = "";
+      // Where a turn runs, its events are replayed from its beginning.
+      if (!about.running) this.live.value = null;
+    });
+    return about;
+  }
+
+  /** Reads the page in front of the first message, and on until the message `index` is there. @param {number} [index] */
+  async readEarlier(index = Infinity) {
+    if (this.isReading || !this.hasMore.value) return;
+    this.isReading = true;
+    try {
+      do {
+        const first = this.messages.value[0].index;
+        const page = await get(`${pathOf(this.id.value ?? "")}?before=${first}&limit=${PAGE}`);
+        if (!page.messages.length || this.messages.value[0]?.index !== first) break;
+        this.messages.value = [...page.messages, ...this.messages.value];
+      } while (this.hasMore.value && this.messages.value[0].index > index);
+    } finally {
+      this.isReading = false;
+    }
+  }
+
+  /** The messages from `index` on are others. @param {number} index @param {Message[]} messages */
+  #replace(index, messages) {
+    this.messages.value = [...this.messages.value.filter((each) => each.index < index), ...messages];
+  }
+
+  // what a person does
+
+  /** @param {string} action @param {{text?: string, at?: number, attachments?: Attachment[], quotes?: string[]}} [how] */
+  async turn(action, how = {}) {
+    await this.begin();
+    this.problem.value = "";
+    await post(`${pathOf(this.id.value ?? "")}/turn`, { action, ...how });
+  }
+
+  /** Makes the chat on the server, if it is not there yet. */
+  async begin() {
+    if (this.id.value !== null) return;
+    const { model, system, title: _, ...later } = this.about.value;
+    const made = await post("v1/chats", { ...(model && { model }), ...(system !== undefined && { system }) });
+    fresh = null;
+    known.set(made.id, this);
+    this.id.value = made.id;
+    if (Object.keys(later).length) await patch(pathOf(made.id), later);
+    state.go("chat", made.id, { replace: true });
+    if (this.abort) this.#follow(this.abort.signal);
+  }
+
+  /** @param {Record<string, unknown>} what of title, system, model, sampling, mode */
+  async change(what) {
+    const before = this.about.value;
+    this.about.value = { ...before, ...what };
+    if (this.id.value === null) return;
+    try {
+      const now = await patch(pathOf(this.id.value), what);
+      if (now?.model) this.about.value = { ...this.about.value, model: now.model };
+      if ("title" in what) state.refreshChats().catch(() => {});
+    } catch (error) {
+      this.about.value = before;
+      state.tell(error);
+    }
+  }
+
+  stop = () => this.id.value !== null && post(`${pathOf(this.id.value)}/stop`).catch(state.tell);
+
+  /** @param {string} line */
+  async command(line) {
+    await this.begin();
+    const { lines, changed } = await post(`${pathOf(this.id.value ?? "")}/command`, { line });
+    for (const each of lines ?? []) this.note(each);
+    if (changed) await this.#load();
+  }
+
+  /** @param {string} question @param {Record<string, unknown>} answer */
+  async answer(question, answer) {
+    await post(`${pathOf(this.id.value ?? "")}/questions/${encodeURIComponent(question)}`, answer);
+    this.on_answered({ id: question });
+  }
+
+  /** @param {number} at @param {number} branch */
+  async switchBranch(at, branch) {
+    await post(`${pathOf(this.id.value ?? "")}/branch`, { at, branch });
+    this.#replace(at, []);
+    await this.#load();
+  }
+
+  /** A quiet line in front of what is written next. @param {string} text */
+  note(text) {
+    const at = this.live.value ? this.live.value.index + 1 : (this.messages.value.at(-1)?.index ?? -1) + 1;
+    this.notes.value = new Map(this.notes.value).set(at, [...(this.notes.value.get(at) ?? []), text]);
+  }
+
+  // events of the server, by their type
+
+  /** @param {any} event */
+  on_turn({ index, messages = [] }) {
+    this.#replace(index, messages);
+    const live = { index, blocks: signal([]), status: signal("Waiting for the model"), stats: signal([]) };
+    const notes = new Map([...this.notes.value].filter(([at]) => at <= index));
+    Object.assign(this, { unspoken: "" });
+    this.notes.value = notes;
+    this.live.value = live;
+    this.problem.value = "";
+    this.canResume.value = false;
+  }
+  /** @param {any} event */
+  on_started({ model, recalled, instead_of }) {
+    this.loading.value = null;
+    if (this.live.value) this.live.value.status.value = "Reading";
+    if (instead_of?.length) this.note(`${model} answers instead of ${instead_of.join(", ")}`);
+    const words = recalled?.words ?? recalled?.terms ?? [];
+    if (recalled) this.note(words.length ? `Came back: ${words.join(", ")}` : "Something said earlier came back");
+  }
+  /** @param {any} event */
+  on_progress({ done, total }) {
+    if (this.live.value) this.live.value.status.value = `Reading ${formatCount(done)} of ${formatCount(total)} tokens`;
+  }
+  /** @param {any} event */
+  on_loading(event) {
+    this.loading.value = event.total && event.done >= event.total ? null : event;
+    if (this.live.value) this.live.value.status.value = `Loading ${event.model}`;
+  }
+  /** @param {any} event */
+  on_evicted({ tokens }) {
+    this.note(`${formatCount(tokens)} tokens left the window`);
+  }
+  /** @param {any} event */
+  on_text({ text }) {
+    this.#append("text", text);
+    this.unspoken += text;
+    const end = this.unspoken.search(/[.!?:\n](?=\s[^]*?$)(?![^]*[.!?:\n]\s)/);
+    if (end < 0) return;
+    this.spoken.value = this.unspoken.slice(0, end + 1);
+    this.unspoken = this.unspoken.slice(end + 1);
+  }
+  /** @param {any} event */
+  on_thought({ text }) {
+    this.#append("thought", text);
+  }
+  /** @param {"text" | "thought"} type @param {string} text */
+  #append(type, text) {
+    const live = this.live.value;
+    if (!live) return;
+    const last = live.blocks.value.at(-1);
+    live.status.value = type === "text" ? "Writing" : "Thinking";
+    if (last?.type === type) last.text.value += text;
+    else live.blocks.value = [...live.blocks.value, textBlock(type, text)];
+  }
+  /** @param {Part} part */
+  on_part(part) {
+    const block = blockOf(part);
+    if (block) this.#push(block);
+    else this.#call(part.id)?.result && /** @type {CallBlock} */ ((this.#call(part.id)).result.value = part);
+  }
+  /** @param {Block} block */
+  #push(block) {
+    if (this.live.value) this.live.value.blocks.value = [...this.live.value.blocks.value, block];
+  }
+  /** @param {string} id @returns {CallBlock | undefined} */
+  #call(id) {
+    return /** @type {CallBlock | undefined} */ (
+      this.live.value?.blocks.value.findLast((block) => block.type === "call" && block.id === id)
+    );
+  }
+  /** @param {any} event */
+  on_call(event) {
+    this.#push(callBlock({ ...event, arguments: "" }));
+    if (this.live.value) this.live.value.status.value = `Calling ${event.name}`;
+  }
+  /** @param {any} event */
+  on_arguments({ id, text }) {
+    const block = this.#call(id);
+    if (block) block.call.value = { ...block.call.value, arguments: block.call.value.arguments + text };
+  }
+  /** @param {any} event */
+  on_called(call) {
+    const block = this.#call(call.id);
+    if (block) block.call.value = call;
+    else this.#push(callBlock(call));
+    if (this.live.value) this.live.value.status.value = `Running ${call.name}`;
+  }
+  /** @param {any} event */
+  on_call_progress({ id, line }) {
+    const block = this.#call(id);
+    if (block) block.line.value = line;
+  }
+  /** @param {any} result */
+  on_returned(result) {
+    const block = this.#call(result.id);
+    if (block) block.result.value = result;
+  }
+  /** @param {Question} question */
+  on_question(question) {
+    this.questions.value = [...this.questions.value.filter(({ id }) => id !== question.id), question];
+  }
+  /** @param {{id: string}} event */
+  on_answered({ id }) {
+    this.questions.value = this.questions.value.filter((each) => each.id !== id);
+  }
+  /** @param {any} event */
+  on_finished({ usage, first_token_s, tokens_per_s }) {
+    const live = this.live.value;
+    if (live) live.stats.value = [...live.stats.value, { ...usage, first_token_s, tokens_per_s }];
+  }
+  /** @param {any} event */
+  on_end({ reason, error, messages, can_resume, index }) {
+    const from = index ?? messages[0]?.index ?? this.live.value?.index ?? 0;
+    this.#replace(from, messages ?? []);
+    this.live.value = null;
+    this.loading.value = null;
+    this.questions.value = [];
+    this.canResume.value = can_resume;
+    this.problem.value = error?.message ?? "";
+    this.spoken.value = reason === "stopped" ? "Stopped." : error ? "" : this.unspoken || "The answer is complete.";
+    this.unspoken = "";
+    state.refreshChats().catch(() => {});
+    this.#refreshAbout();
+  }
+  /** What a turn changes besides its messages: the title, branches, the use. */
+  async #refreshAbout() {
+    const {
+      messages: _messages,
+      questions: _questions,
+      ...about
+    } = await get(`${pathOf(this.id.value ?? "")}?limit=0`).catch(() => ({}));
+    if (about.id) this.about.value = about;
+  }
+  /** @param {any} event */
+  on_saved({ id, title }) {
+    const before = this.id.value;
+    known.set(id, this);
+    this.id.value = id;
+    this.about.value = { ...this.about.value, id, title };
+    if (before !== id && state.chatId.value === before) state.go("chat", id, { replace: true });
+    state.refreshChats().catch(() => {});
+  }
+  /** @param {{what: string[]}} event */
+  on_changed({ what }) {
+    if (what.includes("deleted")) this.problem.value = "This chat has been deleted.";
+    else if (what.includes("messages")) this.#load().catch(state.tell);
+    else this.#refreshAbout();
+    state.refreshChats().catch(() => {});
+  }
+}
