@@ -1,6 +1,7 @@
 /** The parts of which all panels are made: dialogs, menus, toasts, fields, long lists, icons, and how figures are written. */
 import { html } from "htm/preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { blobUrl } from "./api.js";
 import { dismiss, toast, toasts } from "./state.js";
 
 /** 20 × 20, drawn with lines. */
@@ -71,17 +72,22 @@ export const Button = ({ label, icon, kind = "plain", short = false, ...rest }) 
   ${icon && html`<${Icon} name=${icon} />`}${!short && html`<span>${label}</span>`}
 </button>`;
 
+/** A form that the page itself takes care of. @param {{onSubmit: () => unknown, children?: any, [attribute: string]: any}} props */
+export const Form = ({ onSubmit, children, ...rest }) =>
+  html`<form ...${rest} onSubmit=${(/** @type {Event} */ event) => (event.preventDefault(), onSubmit())}>${children}</form>`;
+
 /**
  * A control with its name, a hint under it, and what is wrong with its value.
  * @param {{label: string, hint?: string, error?: string, as?: "input" | "textarea" | "select", children?: any,
- *   [attribute: string]: any}} props
+ *   onText?: (text: string) => void, [attribute: string]: any}} props `onText` gets the value whenever it changes
  */
-export function Field({ label, hint, error, as = "input", children, ...rest }) {
+export function Field({ label, hint, error, as = "input", onText, children, ...rest }) {
   const id = useId();
   const note = error || hint;
   return html`<div class="field">
     <label for=${id}>${label}</label>
-    <${as} id=${id} aria-invalid=${error ? "true" : undefined} aria-describedby=${note ? `${id}-note` : undefined} ...${rest}>
+    <${as} id=${id} aria-invalid=${error ? "true" : undefined} aria-describedby=${note ? `${id}-note` : undefined}
+      onInput=${onText && ((/** @type {any} */ event) => onText(event.target.value))} ...${rest}>
       ${children}
     <//>
     ${note && html`<p id=${`${id}-note`} class=${error ? "note error" : "note"}>${note}</p>`}
@@ -160,20 +166,8 @@ export function Menu({ label, icon, kind = "quiet", short = true, items, ...rest
     event.preventDefault();
     /** @type {HTMLElement} */ (found).focus();
   }
-  return html`<button
-      type="button"
-      ref=${button}
-      class=${`button ${kind}${short ? " short" : ""}`}
-      aria-label=${short ? label : undefined}
-      title=${short ? label : undefined}
-      aria-haspopup="menu"
-      aria-expanded=${open ? "true" : "false"}
-      aria-controls=${open ? id : undefined}
-      onClick=${() => setOpen(!open)}
-      ...${rest}
-    >
-      ${icon && html`<${Icon} name=${icon} />`}${!short && html`<span>${label}</span>`}
-    </button>
+  const states = { "aria-haspopup": "menu", "aria-expanded": String(open), "aria-controls": open ? id : undefined };
+  return html`<${Button} ref=${button} label=${label} icon=${icon} kind=${kind} short=${short} onClick=${() => setOpen(!open)} ...${states} ...${rest} />
     ${
       open &&
       html`<div
@@ -409,6 +403,24 @@ export function formatAgo(at_s, now_s = Date.now() / 1000) {
   if (ago < 3600) return `${Math.floor(ago / 60)} min ago`;
   if (ago < 86400) return `${Math.floor(ago / 3600)} h ago`;
   return formatTime(at_s);
+}
+
+/** 0.1 ms, 80 ms, 1.2 s, 2 min 5 s, 3 h 4 min. @param {number} s seconds */
+export function formatDuration(s) {
+  if (s < 1) return `${(s * 1000).toFixed(s < 0.01 ? 1 : 0)} ms`;
+  if (s < 60) return `${s.toFixed(s < 10 ? 1 : 0)} s`;
+  const [all, large, small] = s < 3600 ? [s, "min", "s"] : [s / 60, "h", "min"];
+  return `${Math.floor(all / 60)} ${large} ${Math.floor(all % 60)} ${small}`;
+}
+
+/** 1 message, 1,204 messages. @param {number} n @param {string} noun */
+export const counted = (n, noun) => `${formatCount(n)} ${noun}${n === 1 ? "" : "s"}`;
+
+/** Saves a file of the API to the disk. @param {string} path @param {string} name */
+export async function saveFile(path, name) {
+  const link = Object.assign(document.createElement("a"), { href: await blobUrl(path), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
 /** @param {string} text @param {string} [what] of the toast */
