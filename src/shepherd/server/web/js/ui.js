@@ -8,7 +8,6 @@ import { dismiss, toast, toasts } from "./state.js";
 const ICONS = {
   attach: "M14.5 9.5 9 15a3.2 3.2 0 0 1-4.5-4.5l6-6a2.1 2.1 0 0 1 3 3l-6 6a1 1 0 0 1-1.5-1.5L11.5 6.5",
   back: "M12 5l-5 5 5 5",
-  branch: "M6 4v12M6 12c0-3 8-2 8-5M14 7a1.5 1.5 0 1 0 0-3 1.5 1.5 0 0 0 0 3",
   chat: "M4 5h12v8.5H9L5.5 16.5v-3H4z",
   check: "M4.5 10.5l3.5 3.5 7.5-8",
   close: "M5 5l10 10M15 5L5 15",
@@ -27,7 +26,6 @@ const ICONS = {
   models: "M10 3l6 3.5v7L10 17l-6-3.5v-7zM4 6.5l6 3.5 6-3.5M10 10v7",
   moon: "M15.5 11.8A6.2 6.2 0 0 1 8.2 4.5a6.2 6.2 0 1 0 7.3 7.3",
   more: "M4 10a.7.7 0 1 0 1.4 0 .7.7 0 1 0-1.4 0M9.3 10a.7.7 0 1 0 1.4 0 .7.7 0 1 0-1.4 0M14.6 10a.7.7 0 1 0 1.4 0 .7.7 0 1 0-1.4 0",
-  pin: "M6 9V7a4 4 0 0 1 8 0v2M5 9h10v7.5H5z",
   play: "M6.5 4.5v11l9-5.5z",
   plus: "M10 4v12M4 10h12",
   retry: "M15.5 10a5.5 5.5 0 1 1-1.8-4.1M15.5 3.5v3.2h-3.2",
@@ -41,22 +39,14 @@ const ICONS = {
   thought: "M10 3.5a4.5 4.5 0 0 1 2.5 8.2v1.8h-5v-1.8A4.5 4.5 0 0 1 10 3.5M8 16.5h4",
   tool: "M12 4a4 4 0 0 0-3.7 5.4L4 13.7 6.3 16l4.3-4.3A4 4 0 0 0 16 8l-2.5 2.5-2-2L14 6a4 4 0 0 0-2-2",
   trash: "M4 6h12M8 6V4h4v2M5.5 6l.8 10.5h7.4L14.5 6",
-  up: "M5 12l5-5 5 5",
   usage: "M4 16.5v-5M8 16.5v-9M12 16.5v-7M16 16.5v-12",
   warning: "M10 3.5l7 12.5H3zM10 8.5v3.5M10 14v.1",
   window: "M3 5.5h14v9H3zM6.5 5.5v9M9 5.5v9M13.5 5.5v9",
 };
 
 /** @param {{name: keyof typeof ICONS, size?: number}} props a decoration: its control has a name of its own */
-export const Icon = ({ name, size = 20 }) => html`<svg
-  class="icon"
-  viewBox="0 0 20 20"
-  width=${size}
-  height=${size}
-  aria-hidden="true"
->
-  <path d=${ICONS[name]} />
-</svg>`;
+export const Icon = ({ name, size = 20 }) =>
+  html`<svg class="icon" viewBox="0 0 20 20" width=${size} height=${size} aria-hidden="true"><path d=${ICONS[name]} /></svg>`;
 
 /**
  * @param {{label: string, icon?: keyof typeof ICONS, kind?: "plain" | "primary" | "quiet" | "danger", short?: boolean,
@@ -211,19 +201,24 @@ export function Menu({ label, icon, kind = "quiet", short = true, items, ...rest
     }`;
 }
 
-export const Toasts = () => html`<div class="toasts" role="status" aria-live="polite">
-  ${toasts.value.map(
-    (each) =>
-      html`<div key=${each.id} class=${`toast ${each.kind}`}>
-        <span>${each.text}</span>
-        ${
-          each.action &&
-          html`<${Button} label=${each.action.label} kind="quiet" onClick=${() => (dismiss(each.id), each.action?.run())} />`
-        }
-        <${Button} label="Dismiss" icon="close" kind="quiet" short onClick=${() => dismiss(each.id)} />
-      </div>`,
-  )}
-</div>`;
+/** What was told last, over everything: a dialog that is open too. */
+export function Toasts() {
+  const box = useRef(/** @type {HTMLElement | null} */ (null));
+  useLayoutEffect(() => {
+    box.current?.hidePopover();
+    if (toasts.value.length) box.current?.showPopover();
+  }, [toasts.value]);
+  const row = (
+    /** @type {import("./state.js").Toast} */ { id, kind, text, action },
+  ) => html`<div key=${id} class=${`toast ${kind}`}>
+    <span>${text}</span>
+    ${action && html`<${Button} label=${action.label} kind="quiet" onClick=${() => (dismiss(id), action.run())} />`}
+    <${Button} label="Dismiss" icon="close" kind="quiet" short onClick=${() => dismiss(id)} />
+  </div>`;
+  return html`<div role="status" aria-live="polite">
+    <div ref=${box} class="toasts" popover="manual">${toasts.value.map(row)}</div>
+  </div>`;
+}
 
 /** @typedef {{scrollTo: (index: number) => void, toEnd: () => void}} ListHandle */
 
