@@ -52,15 +52,12 @@ export const Icon = ({ name, size = 20 }) =>
  * @param {{label: string, icon?: keyof typeof ICONS, kind?: "plain" | "primary" | "quiet" | "danger", short?: boolean,
  *   onClick?: (event: MouseEvent) => void, [attribute: string]: any}} props `short`: only the icon is seen
  */
-export const Button = ({ label, icon, kind = "plain", short = false, ...rest }) => html`<button
-  type="button"
-  class=${`button ${kind}${short ? " short" : ""}`}
-  aria-label=${short ? label : undefined}
-  title=${short ? label : undefined}
-  ...${rest}
->
-  ${icon && html`<${Icon} name=${icon} />`}${!short && html`<span>${label}</span>`}
-</button>`;
+export function Button({ label, icon, kind = "plain", short = false, ...rest }) {
+  const name = short ? { "aria-label": label, title: label } : {};
+  return html`<button type="button" class=${`button ${kind}${short ? " short" : ""}`} ...${name} ...${rest}>
+    ${icon && html`<${Icon} name=${icon} />`}${!short && html`<span>${label}</span>`}
+  </button>`;
+}
 
 /** A form that the page itself takes care of. @param {{onSubmit: () => unknown, children?: any, [attribute: string]: any}} props */
 export const Form = ({ onSubmit, children, ...rest }) =>
@@ -157,47 +154,35 @@ export function Menu({ label, icon, kind = "quiet", short = true, items, ...rest
     /** @type {HTMLElement} */ (found).focus();
   }
   const states = { "aria-haspopup": "menu", "aria-expanded": String(open), "aria-controls": open ? id : undefined };
+  /** @param {ToggleEvent} event */
+  function toggled(event) {
+    if (event.newState !== "closed") return;
+    setOpen(false);
+    if (document.activeElement === document.body) button.current?.focus();
+  }
+  /** @param {MenuItem} item */
+  function choose(item) {
+    setOpen(false);
+    button.current?.focus();
+    item.run();
+  }
+  /** @param {MenuItem} item */
+  function row(item) {
+    const { label, note, icon, danger, checked, disabled } = item;
+    const isChoice = checked !== undefined;
+    const role = isChoice ? { role: "menuitemradio", "aria-checked": String(checked) } : { role: "menuitem" };
+    const shown = isChoice ? checked && "check" : icon;
+    return html`<button type="button" key=${label} ...${role} class=${danger ? "danger" : ""} disabled=${disabled} onClick=${() => choose(item)}>
+      ${(isChoice || icon) && html`<span class="tick">${shown && html`<${Icon} name=${shown} size=${16} />`}</span>`}
+      <span>${label}${note && html`<small>${note}</small>`}</span>
+    </button>`;
+  }
   return html`<${Button} ref=${button} label=${label} icon=${icon} kind=${kind} short=${short} onClick=${() => setOpen(!open)} ...${states} ...${rest} />
     ${
       open &&
-      html`<div
-      id=${id}
-      ref=${list}
-      class="menu"
-      role="menu"
-      popover="auto"
-      aria-label=${label}
-      onKeyDown=${move}
-      onToggle=${(/** @type {ToggleEvent} */ event) => {
-        if (event.newState !== "closed") return;
-        setOpen(false);
-        if (document.activeElement === document.body) button.current?.focus();
-      }}
-    >
-      ${items.map(
-        (item) =>
-          html`<button
-            type="button"
-            key=${item.label}
-            role=${item.checked === undefined ? "menuitem" : "menuitemradio"}
-            aria-checked=${item.checked === undefined ? undefined : String(item.checked)}
-            class=${item.danger ? "danger" : ""}
-            disabled=${item.disabled}
-            onClick=${() => {
-              setOpen(false);
-              button.current?.focus();
-              item.run();
-            }}
-          >
-            ${
-              item.checked !== undefined
-                ? html`<span class="tick">${item.checked && html`<${Icon} name="check" size=${16} />`}</span>`
-                : item.icon && html`<${Icon} name=${item.icon} size=${16} />`
-            }
-            <span>${item.label}${item.note && html`<small>${item.note}</small>`}</span>
-          </button>`,
-      )}
-    </div>`
+      html`<div id=${id} ref=${list} class="menu" role="menu" popover="auto" aria-label=${label} onKeyDown=${move} onToggle=${toggled}>
+        ${items.map(row)}
+      </div>`
     }`;
 }
 
@@ -271,11 +256,8 @@ export function VirtualList(props) {
         if (row === box.current) {
           changed = true;
           setView((before) => ({ ...before, size: row.clientHeight }));
-        } else if (
-          row.isConnected &&
-          row.rowKey !== undefined &&
-          heights.current.get(row.rowKey) !== row.offsetHeight
-        ) {
+        } else if (row.isConnected && row.rowKey !== undefined) {
+          if (heights.current.get(row.rowKey) === row.offsetHeight) continue;
           heights.current.set(row.rowKey, row.offsetHeight);
           changed = true;
         }
@@ -322,34 +304,21 @@ export function VirtualList(props) {
     else moves.toEnd();
   }
 
-  return html`<div
-    ref=${box}
-    class=${`virtual ${props.class ?? ""}`}
-    role=${role}
-    aria-label=${label}
-    tabindex="0"
-    onScroll=${look}
-    onKeyDown=${jump}
-  >
-    <div class="rows" role="presentation" style=${{ paddingTop: `${tops[first]}px`, paddingBottom: `${total - tops[last]}px` }}>
-      ${items.slice(first, last).map((item, at) => {
-        const index = first + at;
-        const rowKey = keyOf(item, index);
-        return html`<div
-          key=${rowKey}
-          role=${rowRole}
-          aria-setsize=${rowRole === "listitem" ? items.length : undefined}
-          aria-posinset=${rowRole === "listitem" ? index + 1 : undefined}
-          ref=${(/** @type {any} */ row) => {
-            if (!row) return;
-            row.rowKey = rowKey;
-            resized.current?.observe(row);
-          }}
-        >
-          ${render(item, index)}
-        </div>`;
-      })}
-    </div>
+  /** @param {any} row @param {string | number} key */
+  function watched(row, key) {
+    if (!row) return;
+    row.rowKey = key;
+    resized.current?.observe(row);
+  }
+  /** @param {T} item @param {number} index */
+  function row(item, index) {
+    const key = keyOf(item, index);
+    const place = rowRole === "listitem" ? { "aria-setsize": items.length, "aria-posinset": index + 1 } : {};
+    return html`<div key=${key} role=${rowRole} ...${place} ref=${(/** @type {any} */ row) => watched(row, key)}>${render(item, index)}</div>`;
+  }
+  const room = { paddingTop: `${tops[first]}px`, paddingBottom: `${total - tops[last]}px` };
+  return html`<div ref=${box} class=${`virtual ${props.class ?? ""}`} role=${role} aria-label=${label} tabindex="0" onScroll=${look} onKeyDown=${jump}>
+    <div class="rows" role="presentation" style=${room}>${items.slice(first, last).map((item, at) => row(item, first + at))}</div>
   </div>`;
 }
 
