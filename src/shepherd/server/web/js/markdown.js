@@ -220,7 +220,7 @@ async function setFormula(formula) {
   }
   const { default: katex } = await import("katex");
   const isBlock = formula.dataset.math === "block";
-  katex.render(tex, formula, { displayMode: isBlock, throwOnError: false, trust: false, maxSize: 20, maxExpand: 500 });
+  katex.render(tex, formula, { displayMode: isBlock, throwOnError: false, trust: false, strict: "ignore", maxSize: 20, maxExpand: 500 });
 }
 
 /** Makes the children of `old` from `start` on those of `fresh`, and leaves what is alike: a selection, the place of a
