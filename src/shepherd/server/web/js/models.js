@@ -79,7 +79,7 @@ async function pull(name) {
 function PullRow({ pull: { name, state, status, done, total, per_s, stop } }) {
   const amount = total ? `${formatBytes(done)} of ${formatBytes(total)}` : "";
   const speed = state === "running" && per_s > 0 ? `${formatBytes(per_s)}/s` : "";
-  const left = speed && total > done ? `${formatDuration((total - done) / per_s)} left` : "";
+  const left = speed && total > done ? `${formatDuration(Math.ceil((total - done) / per_s))} left` : "";
   const isMoving = status.startsWith("pulling ") && total > 0;
   const what = { running: isMoving ? "" : status, stopped: "Stopped. What has come stays here", failed: status }[state];
   return html`<li class="pull" data-state=${state}>

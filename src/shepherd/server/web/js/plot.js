@@ -4,7 +4,7 @@ import { html } from "htm/preact";
 /** Steps of an axis are one of these, times a power of ten. */
 const STEPS = [1, 2, 2.5, 5, 10];
 /** At most so many days have their names under them. */
-const NAMES = 8;
+const NAMES = 6;
 
 const DAY = new Intl.DateTimeFormat("en", { day: "numeric", month: "short", timeZone: "UTC" });
 const LONG = new Intl.DateTimeFormat("en", { weekday: "short", day: "numeric", month: "short", timeZone: "UTC" });

@@ -369,10 +369,11 @@ export function formatAgo(at_s, now_s = Date.now() / 1000) {
   return formatTime(at_s);
 }
 
-/** 0.1 ms, 80 ms, 1.2 s, 2 min 5 s, 3 h 4 min. @param {number} s seconds */
+/** 0.1 ms, 80 ms, 2 s, 2.4 s, 2 min 5 s, 3 h 4 min. @param {number} s seconds */
 export function formatDuration(s) {
-  if (s < 1) return `${(s * 1000).toFixed(s < 0.01 ? 1 : 0)} ms`;
-  if (s < 60) return `${s.toFixed(s < 10 ? 1 : 0)} s`;
+  const round = (/** @type {number} */ n) => Number(n.toFixed(n < 10 ? 1 : 0));
+  if (s < 1) return `${round(s * 1000)} ms`;
+  if (s < 60) return `${round(s)} s`;
   const [all, large, small] = s < 3600 ? [s, "min", "s"] : [s / 60, "h", "min"];
   return `${Math.floor(all / 60)} ${large} ${Math.floor(all % 60)} ${small}`;
 }
