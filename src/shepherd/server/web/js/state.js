@@ -6,7 +6,7 @@ export { key, needsKey, online, serverVersion } from "./api.js";
 
 /** @typedef {{panel: string, id: string | null}} Route */
 /** @typedef {{id: string, title: string, model?: string, changed: number, n_messages: number, running?: boolean, error?: string,
- *   session?: string | null}} Chat */
+ *   first?: string, session?: string | null}} Chat */
 
 /** The version of the server that sent this page. */
 export const pageVersion = document.documentElement.dataset.version ?? "";

@@ -72,36 +72,33 @@ export function argumentsText(given) {
     .join(", ");
 }
 
-/** @param {{block: import("./store.js").CallBlock, isLive: boolean}} props */
+/** A call as the terminal shows it: what it is, and the difference that it made; the rest is folded.
+ * @param {{block: import("./store.js").CallBlock, isLive: boolean}} props */
 function Call({ block, isLive }) {
   const call = block.call.value;
   const result = block.result.value;
   const line = block.line.value;
-  const status = result ? (result.ok ? "done" : "failed") : call.bad ? "failed" : isLive ? "running" : "not answered";
+  const hasFailed = result ? !result.ok : !!call.bad;
+  const status = hasFailed ? "failed" : result ? "done" : isLive ? "running" : "not answered";
   const shown = argumentsText(call.arguments);
-  return html`<details class="call" data-status=${status} open=${result?.diff ? true : undefined}>
-    <summary>
-      <${Icon} name=${status === "failed" ? "warning" : "tool"} size=${16} />
-      <span class="call-name">${call.name}</span>
-      <code class="call-arguments">${shown.slice(0, 200)}</code>
-      <span class="call-status">${result?.summary || status}</span>
-    </summary>
-    ${
-      shown &&
-      html`<h4>Arguments</h4>
-      <${Folded} text=${typeof call.arguments === "string" ? shown : JSON.stringify(call.arguments, null, 2)} most=${HEAD_LINES * 2} />`
-    }
+  const whole = typeof call.arguments === "string" ? shown : JSON.stringify(call.arguments, null, 2);
+  return html`<div class="call" data-status=${status}>
+    <details>
+      <summary>
+        <${Icon} name=${hasFailed ? "warning" : "tool"} size=${16} />
+        <span class="call-name">${call.name}</span>
+        <code class="call-arguments">${shown.slice(0, 200)}</code>
+        <span class="call-status">${result?.summary || status}</span>
+      </summary>
+      ${shown && html`<h3>Arguments</h3><${Folded} text=${whole} most=${HEAD_LINES * 2} />`}
+      ${result?.content && html`<h3>Result</h3><${Folded} text=${result.content} most=${HEAD_LINES} />`}
+      ${result?.more && html`<${Note} text="The model has read more than the page shows." />`}
+    </details>
     ${call.bad && html`<p class="bad">${call.bad}</p>`}
     ${result?.diff && html`<${Diff} diff=${result.diff} />`}
-    ${
-      result?.content &&
-      html`<h4>Result</h4>
-      <${Folded} text=${result.content} most=${HEAD_LINES} />
-      ${result.more && html`<p class="note-line">The model has read more than the page shows.</p>`}`
-    }
     ${(result?.media ?? []).map((/** @type {any} */ part, /** @type {number} */ at) => html`<${Media} key=${at} part=${part} />`)}
-  </details>
-  ${!result && isLive && line && html`<p class="call-line">${line}</p>`}`;
+    ${!result && isLive && line && html`<p class="call-line">${line}</p>`}
+  </div>`;
 }
 
 /** @param {{text: string, isLive: boolean}} props */
@@ -135,17 +132,16 @@ function BlockView({ block, isLive }) {
 function Figures({ stats }) {
   const last = stats.at(-1);
   if (!last) return null;
-  const n_read = (last.cached ?? 0) + (last.new ?? 0);
-  const n_written = stats.reduce((sum, each) => sum + (each.output ?? 0), 0);
-  const parts = [
-    `${formatCount(n_read)} read`,
-    `${formatCount(last.cached ?? 0)} cached`,
-    `${formatCount(last.new ?? 0)} new`,
-  ];
-  parts.push(`${formatCount(n_written)} written`);
-  if (stats[0].first_token_s !== undefined) parts.push(`${stats[0].first_token_s.toFixed(2)} s to the first`);
-  if (last.tokens_per_s) parts.push(`${last.tokens_per_s.toFixed(last.tokens_per_s < 10 ? 1 : 0)} tokens/s`);
-  return html`<span class="figures" title="Tokens of this turn">${parts.join(" · ")}</span>`;
+  /** @param {"cached" | "new" | "output"} name */
+  const sum = (name) => formatCount(stats.reduce((sum, each) => sum + (each[name] ?? 0), 0));
+  const parts = [`${sum("cached")} cached`, `${sum("new")} new`, `${sum("output")} written`];
+  const { first_token_s } = stats[0];
+  const { tokens_per_s } = last;
+  if (first_token_s !== undefined) parts.push(`first after ${first_token_s.toFixed(2)} s`);
+  if (tokens_per_s) parts.push(`${tokens_per_s.toFixed(tokens_per_s < 10 ? 1 : 0)} tokens/s`);
+  return html`<span class="figures" title="Tokens of this turn, read from the cache, read anew, and written">
+    ${parts.map((part) => html`<span key=${part}>${part}</span> `)}
+  </span>`;
 }
 
 /** @param {{chat: Chat, row: import("./store.js").AnswerRow, isLast: boolean}} props */
@@ -154,14 +150,8 @@ export function Answer({ chat, row, isLast }) {
   const blocks = live ? [...row.blocks, ...live.blocks.value] : row.blocks;
   const stats = live ? [...row.stats, ...live.stats.value] : row.stats;
   const notes = chat.notes.value.get(row.index) ?? [];
-  const copy = () =>
-    copyText(
-      blocks
-        .map((block) => (block.type === "text" ? block.text.value : ""))
-        .filter(Boolean)
-        .join("\n\n"),
-      "Answer copied",
-    );
+  const texts = blocks.map((block) => (block.type === "text" ? block.text.value : ""));
+  const copy = () => copyText(texts.filter(Boolean).join("\n\n"), "Answer copied");
   return html`<article class="message answer" aria-label="Answer">
     ${notes.map((text, at) => html`<${Note} key=${`n${at}`} text=${text} />`)}
     ${blocks.map(

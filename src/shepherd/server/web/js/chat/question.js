@@ -69,7 +69,7 @@ function Consent({ chat, question }) {
     all[(at + step + all.length) % all.length].focus();
   }
   const given = Object.entries(question.arguments ?? {});
-  return html`<h3>${question.tool} wants to ${WANTS[question.effect] ?? "do something"}</h3>
+  return html`<h2>${question.tool} wants to ${WANTS[question.effect] ?? "do something"}</h2>
     ${question.why && html`<p class="why">${question.why}</p>`}
     <div class="question-body">
       ${question.subject && html`<pre class="plain subject" tabindex="0" role="group" aria-label="What it is about">${question.subject}</pre>`}
@@ -200,7 +200,7 @@ function Form({ chat, question }) {
   }
   const url = /^https?:\/\//i.test(question.url ?? "") ? question.url : "";
   return html`<form ref=${box} tabindex="-1" novalidate onSubmit=${send} aria-label=${`${question.server} asks`}>
-    <h3>${question.server} asks</h3>
+    <h2>${question.server} asks</h2>
     <p class="form-message">${question.message}</p>
     ${url && html`<p><a href=${url} target="_blank" rel="noopener noreferrer">${url}</a></p>`}
     ${fields.map(([name, schema]) => {

@@ -162,7 +162,10 @@ function Results({ text }) {
       ${found.results.map((result, at) => {
         const inside = html`<span class="entry-title">${result.title || "Conversation"}</span><small>${result.excerpt}</small>`;
         if (!result.chat) return html`<li key=${at}><div class="result">${inside}</div></li>`;
-        const show = () => ((target.value = { chat: result.chat, at: result.at }), (drawerOpen.value = false));
+        const show = () => {
+          if (typeof result.at === "number") target.value = { chat: result.chat, at: result.at };
+          drawerOpen.value = false;
+        };
         return html`<li key=${at}><a class="result" href=${`#/chat/${encodeURIComponent(result.chat)}`} onClick=${show}>${inside}</a></li>`;
       })}
       ${found.results.length === 0 && html`<li class="empty small">Nothing found</li>`}

@@ -21,7 +21,7 @@ import { formatCount } from "../ui.js";
  * @typedef {{type: "call", id: string, call: AnySignal, line: AnySignal, result: AnySignal}} CallBlock
  * @typedef {{type: "media", part: Part}} MediaBlock
  * @typedef {TextBlock | CallBlock | MediaBlock} Block
- * @typedef {{key: string, kind: "user", message: Message}} UserRow
+ * @typedef {{key: string, kind: "user", index: number, message: Message}} UserRow
  * @typedef {{key: string, kind: "answer", index: number, blocks: Block[], stats: Stats[], live?: Live}} AnswerRow
  * @typedef {UserRow | AnswerRow} Row
  * @typedef {{index: number, blocks: import("@preact/signals").Signal<Block[]>, status: AnySignal, stats: AnySignal}} Live
@@ -29,15 +29,18 @@ import { formatCount } from "../ui.js";
  * @typedef {{name: string, type: string, data: string}} Attachment
  */
 
-/** The server's models, modes, commands, and what the model takes; null = not asked yet. */
+/** The models, modes and commands of the open chat, and what its model takes; null = not asked yet. */
 export const options = signal(/** @type {any} */ (null));
-export const refreshOptions = () =>
-  get("v1/chats/options").then(
-    (found) => (options.value = found),
-    () => {},
-  );
+/** @param {string | null} id */
+export async function refreshOptions(id) {
+  const found = await get(`v1/chats/options${id === null ? "" : `?chat=${encodeURIComponent(id)}`}`).catch(() => null);
+  if (found) options.value = found;
+}
 
+/** Messages that are read at once. */
 const PAGE = 200;
+/** Characters after which a text is read out without waiting for its end. */
+const LONGEST_SENTENCE = 1000;
 /** @param {string} id */
 export const pathOf = (id) => `v1/chats/${encodeURIComponent(id)}`;
 
@@ -62,7 +65,7 @@ export function rowsOf(messages) {
     if (message.role === "system") continue;
     const isResult = message.parts.length > 0 && message.parts.every((part) => part.type === "result");
     if (message.role === "user" && !isResult) {
-      rows.push({ key: `q${message.index}`, kind: "user", message });
+      rows.push({ key: `q${message.index}`, kind: "user", index: message.index, message });
       continue;
     }
     let row = rows.at(-1);
@@ -205,7 +208,7 @@ export class Chat {
 
   // what a person does
 
-  /** @param {string} action @param {{text?: string, at?: number, attachments?: Attachment[], quotes?: string[]}} [how] */
+  /** @param {string} action @param {{text?: string, at?: number, attachments?: Attachment[], quotes?: number[]}} [how] */
   async turn(action, how = {}) {
     await this.begin();
     this.problem.value = "";
@@ -233,6 +236,7 @@ export class Chat {
     try {
       const now = await patch(pathOf(this.id.value), what);
       if (now?.model) this.about.value = { ...this.about.value, model: now.model };
+      if ("model" in what) refreshOptions(this.id.value);
       if ("title" in what) state.refreshChats().catch(() => {});
     } catch (error) {
       this.about.value = before;
@@ -274,11 +278,9 @@ export class Chat {
   /** @param {any} event */
   on_turn({ index, messages = [] }) {
     this.#replace(index, messages);
-    const live = { index, blocks: signal([]), status: signal("Waiting for the model"), stats: signal([]) };
-    const notes = new Map([...this.notes.value].filter(([at]) => at <= index));
-    Object.assign(this, { unspoken: "" });
-    this.notes.value = notes;
-    this.live.value = live;
+    this.unspoken = "";
+    this.notes.value = new Map([...this.notes.value].filter(([at]) => at <= index));
+    this.live.value = { index, blocks: signal([]), status: signal("Waiting for the model"), stats: signal([]) };
     this.problem.value = "";
     this.canResume.value = false;
   }
@@ -307,10 +309,10 @@ export class Chat {
   on_text({ text }) {
     this.#append("text", text);
     this.unspoken += text;
-    const end = this.unspoken.search(/[.!?:\n](?=\s[^]*?$)(?![^]*[.!?:\n]\s)/);
-    if (end < 0) return;
-    this.spoken.value = this.unspoken.slice(0, end + 1);
-    this.unspoken = this.unspoken.slice(end + 1);
+    const whole = /^[^]*[.!?:\n](?=\s)/.exec(this.unspoken)?.[0] ?? "";
+    if (!whole && this.unspoken.length < LONGEST_SENTENCE) return;
+    this.spoken.value = whole || this.unspoken;
+    this.unspoken = this.unspoken.slice(this.spoken.value.length);
   }
   /** @param {any} event */
   on_thought({ text }) {
@@ -329,7 +331,7 @@ export class Chat {
   on_part(part) {
     const block = blockOf(part);
     if (block) this.#push(block);
-    else this.#call(part.id)?.result && /** @type {CallBlock} */ ((this.#call(part.id)).result.value = part);
+    else this.on_returned(part);
   }
   /** @param {Block} block */
   #push(block) {
@@ -351,7 +353,7 @@ export class Chat {
     const block = this.#call(id);
     if (block) block.call.value = { ...block.call.value, arguments: block.call.value.arguments + text };
   }
-  /** @param {any} event */
+  /** @param {any} call */
   on_called(call) {
     const block = this.#call(call.id);
     if (block) block.call.value = call;
@@ -397,12 +399,9 @@ export class Chat {
   }
   /** What a turn changes besides its messages: the title, branches, the use. */
   async #refreshAbout() {
-    const {
-      messages: _messages,
-      questions: _questions,
-      ...about
-    } = await get(`${pathOf(this.id.value ?? "")}?limit=0`).catch(() => ({}));
-    if (about.id) this.about.value = about;
+    const found = await get(`${pathOf(this.id.value ?? "")}?limit=1`).catch(() => null);
+    if (found) this.about.value = found;
+    refreshOptions(this.id.value);
   }
   /** @param {any} event */
   on_saved({ id, title }) {
