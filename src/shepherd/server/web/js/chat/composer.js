@@ -245,8 +245,9 @@ function usePicker(chat, area, text, put) {
   function take(row) {
     if (!found) return;
     const isFolder = row.text.endsWith("/");
+    const goesOn = isFolder || /^\/\S+$/.test(row.text); // a folder has files, a command arguments
     const before = text.slice(0, found.start) + row.text + (isFolder ? "" : " ");
-    closed.current = isFolder ? "" : (row.text + " ").trimStart();
+    closed.current = goesOn ? "" : `${row.text} `;
     setFound(null);
     put(before + text.slice(found.start + found.word.length).trimStart());
     requestAnimationFrame(() => (area.current?.focus(), area.current?.setSelectionRange(before.length, before.length)));

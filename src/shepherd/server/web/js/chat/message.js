@@ -16,6 +16,16 @@ const MOST_CHARS = 20_000;
 /** A quiet line. @param {{text: string}} props */
 export const Note = ({ text }) => html`<p class="note-line">${text}</p>`;
 
+/** What goes with a question: a text file, or what came back from the memory. @param {{text: string}} props */
+function Aside({ text }) {
+  const [first, ...rest] = text.trim().split("\n");
+  if (!rest.length) return html`<${Note} text=${first} />`;
+  return html`<details class="thought aside">
+    <summary><${Icon} name="file" size=${16} />${first.replace(/:$/, "")}</summary>
+    <pre class="plain" tabindex="0" role="group" aria-label="Text">${rest.join("\n").slice(0, MOST_CHARS)}</pre>
+  </details>`;
+}
+
 /** An image or a recording of a message, which needs the key to be read. @param {{part: any}} props */
 function Media({ part }) {
   const [found, setFound] = useState({ url: "", error: "" });
@@ -203,7 +213,7 @@ export function UserMessage({ chat, row, editing }) {
   const isEdited = editing.value === message.index && !chat.isRunning.value;
   const shown = text.length > MOST_CHARS ? `${text.slice(0, MOST_CHARS)}…` : text;
   return html`<article class="message user" aria-label="You">
-    ${others.map((part, at) => (part.type === "notice" ? html`<${Note} key=${at} text=${part.text} />` : html`<${Media} key=${at} part=${part} />`))}
+    ${others.map((part, at) => (part.type === "notice" ? html`<${Aside} key=${at} text=${part.text} />` : html`<${Media} key=${at} part=${part} />`))}
     ${
       isEdited
         ? html`<${Edit} chat=${chat} at=${message.index} text=${text} onDone=${() => (editing.value = null)} />`

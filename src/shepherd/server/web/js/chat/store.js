@@ -373,6 +373,7 @@ export class Chat {
   /** @param {Question} question */
   on_question(question) {
     this.questions.value = [...this.questions.value.filter(({ id }) => id !== question.id), question];
+    if (this.live.value) this.live.value.status.value = "Waiting for your answer";
   }
   /** @param {{id: string}} event */
   on_answered({ id }) {

@@ -126,7 +126,7 @@ function Empty({ chat }) {
     return html`<p class="chat-empty" role="status">${chat.problem.value ? "" : "Reading the chat…"}</p>`;
   const hasModel = !isReady.value || server.value.models.length > 0;
   return html`<div class="chat-empty">
-    <h2>${hasModel ? "What is on your mind" : "No model yet"}</h2>
+    <h2>${hasModel ? "What is on your mind?" : "No model yet"}</h2>
     ${
       hasModel
         ? html`<p class="soft">
