@@ -133,6 +133,10 @@ export class Chat {
     this.abort = /** @type {AbortController | null} */ (null);
   }
 
+  get path() {
+    return pathOf(this.id.value ?? "");
+  }
+
   /** Reads the chat and its events until the function that comes back is called. */
   open() {
     this.abort = new AbortController();
@@ -147,7 +151,7 @@ export class Chat {
     while (!stop.aborted) {
       try {
         const about = await this.#load(stop);
-        await stream(`${pathOf(about.id)}/events`, {
+        await stream(`${this.path}/events`, {
           signal: stop,
           lastId: about.running ? "" : String(about.last_event ?? ""),
           onEvent: ({ type, data }) => {
@@ -170,9 +174,7 @@ export class Chat {
 
   /** @param {AbortSignal} [stop] */
   async #load(stop) {
-    const { messages, questions, ...about } = await get(`${pathOf(this.id.value ?? "")}?limit=${PAGE}`, {
-      signal: stop,
-    });
+    const { messages, questions, ...about } = await get(`${this.path}?limit=${PAGE}`, { signal: stop });
     batch(() => {
       this.#replace(messages[0]?.index ?? 0, messages);
       this.questions.value = questions ?? [];
@@ -192,7 +194,7 @@ export class Chat {
     try {
       do {
         const first = this.messages.value[0].index;
-        const page = await get(`${pathOf(this.id.value ?? "")}?before=${first}&limit=${PAGE}`);
+        const page = await get(`${this.path}?before=${first}&limit=${PAGE}`);
         if (!page.messages.length || this.messages.value[0]?.index !== first) break;
         this.messages.value = [...page.messages, ...this.messages.value];
       } while (this.hasMore.value && this.messages.value[0].index > index);
@@ -212,7 +214,7 @@ export class Chat {
   async turn(action, how = {}) {
     await this.begin();
     this.problem.value = "";
-    await post(`${pathOf(this.id.value ?? "")}/turn`, { action, ...how });
+    await post(`${this.path}/turn`, { action, ...how });
   }
 
   /** Makes the chat on the server, if it is not there yet. */
@@ -234,7 +236,7 @@ export class Chat {
     this.about.value = { ...before, ...what };
     if (this.id.value === null) return;
     try {
-      const now = await patch(pathOf(this.id.value), what);
+      const now = await patch(this.path, what);
       if (now?.model) this.about.value = { ...this.about.value, model: now.model };
       if ("model" in what) refreshOptions(this.id.value);
       if ("title" in what) state.refreshChats().catch(() => {});
@@ -244,25 +246,25 @@ export class Chat {
     }
   }
 
-  stop = () => this.id.value !== null && post(`${pathOf(this.id.value)}/stop`).catch(state.tell);
+  stop = () => this.id.value !== null && post(`${this.path}/stop`).catch(state.tell);
 
   /** @param {string} line */
   async command(line) {
     await this.begin();
-    const { lines, changed } = await post(`${pathOf(this.id.value ?? "")}/command`, { line });
+    const { lines, changed } = await post(`${this.path}/command`, { line });
     for (const each of lines ?? []) this.note(each);
     if (changed) await this.#load();
   }
 
   /** @param {string} question @param {Record<string, unknown>} answer */
   async answer(question, answer) {
-    await post(`${pathOf(this.id.value ?? "")}/questions/${encodeURIComponent(question)}`, answer);
+    await post(`${this.path}/questions/${encodeURIComponent(question)}`, answer);
     this.on_answered({ id: question });
   }
 
   /** @param {number} at @param {number} branch */
   async switchBranch(at, branch) {
-    await post(`${pathOf(this.id.value ?? "")}/branch`, { at, branch });
+    await post(`${this.path}/branch`, { at, branch });
     this.#replace(at, []);
     await this.#load();
   }
@@ -284,22 +286,26 @@ export class Chat {
     this.problem.value = "";
     this.canResume.value = false;
   }
+  /** What the turn does now. @param {string} text */
+  #does(text) {
+    if (this.live.value) this.live.value.status.value = text;
+  }
   /** @param {any} event */
   on_started({ model, recalled, instead_of }) {
     this.loading.value = null;
-    if (this.live.value) this.live.value.status.value = "Reading";
+    this.#does("Reading");
     if (instead_of?.length) this.note(`${model} answers instead of ${instead_of.join(", ")}`);
     const words = recalled?.words ?? recalled?.terms ?? [];
     if (recalled) this.note(words.length ? `Came back: ${words.join(", ")}` : "Something said earlier came back");
   }
   /** @param {any} event */
   on_progress({ done, total }) {
-    if (this.live.value) this.live.value.status.value = `Reading ${formatCount(done)} of ${formatCount(total)} tokens`;
+    this.#does(`Reading ${formatCount(done)} of ${formatCount(total)} tokens`);
   }
   /** @param {any} event */
   on_loading(event) {
     this.loading.value = event.total && event.done >= event.total ? null : event;
-    if (this.live.value) this.live.value.status.value = `Loading ${event.model}`;
+    this.#does(`Loading ${event.model}`);
   }
   /** @param {any} event */
   on_evicted({ tokens }) {
@@ -307,6 +313,7 @@ export class Chat {
   }
   /** @param {any} event */
   on_text({ text }) {
+    this.#does("Writing");
     this.#append("text", text);
     this.unspoken += text;
     const whole = /^[^]*[.!?:\n](?=\s)/.exec(this.unspoken)?.[0] ?? "";
@@ -316,18 +323,16 @@ export class Chat {
   }
   /** @param {any} event */
   on_thought({ text }) {
+    this.#does("Thinking");
     this.#append("thought", text);
   }
   /** @param {"text" | "thought"} type @param {string} text */
   #append(type, text) {
-    const live = this.live.value;
-    if (!live) return;
-    const last = live.blocks.value.at(-1);
-    live.status.value = type === "text" ? "Writing" : "Thinking";
+    const last = this.live.value?.blocks.value.at(-1);
     if (last?.type === type) last.text.value += text;
-    else live.blocks.value = [...live.blocks.value, textBlock(type, text)];
+    else this.#push(textBlock(type, text));
   }
-  /** @param {Part} part */
+  /** @param {Part} part that only one provider has */
   on_part(part) {
     const block = blockOf(part);
     if (block) this.#push(block);
@@ -337,43 +342,42 @@ export class Chat {
   #push(block) {
     if (this.live.value) this.live.value.blocks.value = [...this.live.value.blocks.value, block];
   }
-  /** @param {string} id @returns {CallBlock | undefined} */
+  /** @param {string} id @returns {Partial<CallBlock>} nothing, where the call is not of this turn */
   #call(id) {
-    return /** @type {CallBlock | undefined} */ (
-      this.live.value?.blocks.value.findLast((block) => block.type === "call" && block.id === id)
-    );
+    const found = this.live.value?.blocks.value.findLast((block) => block.type === "call" && block.id === id);
+    return found?.type === "call" ? found : {};
   }
   /** @param {any} event */
   on_call(event) {
+    this.#does(`Calling ${event.name}`);
     this.#push(callBlock({ ...event, arguments: "" }));
-    if (this.live.value) this.live.value.status.value = `Calling ${event.name}`;
   }
   /** @param {any} event */
   on_arguments({ id, text }) {
-    const block = this.#call(id);
-    if (block) block.call.value = { ...block.call.value, arguments: block.call.value.arguments + text };
-  }
-  /** @param {any} call */
-  on_called(call) {
-    const block = this.#call(call.id);
-    if (block) block.call.value = call;
-    else this.#push(callBlock(call));
-    if (this.live.value) this.live.value.status.value = `Running ${call.name}`;
+    const { call } = this.#call(id);
+    if (call) call.value = { ...call.value, arguments: call.value.arguments + text };
   }
   /** @param {any} event */
-  on_call_progress({ id, line }) {
-    const block = this.#call(id);
-    if (block) block.line.value = line;
+  on_called(event) {
+    this.#does(`Running ${event.name}`);
+    const { call } = this.#call(event.id);
+    if (call) call.value = event;
+    else this.#push(callBlock(event));
   }
-  /** @param {any} result */
-  on_returned(result) {
-    const block = this.#call(result.id);
-    if (block) block.result.value = result;
+  /** @param {any} event */
+  on_call_progress(event) {
+    const { line } = this.#call(event.id);
+    if (line) line.value = event.line;
+  }
+  /** @param {any} event */
+  on_returned(event) {
+    const { result } = this.#call(event.id);
+    if (result) result.value = event;
   }
   /** @param {Question} question */
   on_question(question) {
+    this.#does("Waiting for your answer");
     this.questions.value = [...this.questions.value.filter(({ id }) => id !== question.id), question];
-    if (this.live.value) this.live.value.status.value = "Waiting for your answer";
   }
   /** @param {{id: string}} event */
   on_answered({ id }) {
@@ -400,7 +404,7 @@ export class Chat {
   }
   /** What a turn changes besides its messages: the title, branches, the use. */
   async #refreshAbout() {
-    const found = await get(`${pathOf(this.id.value ?? "")}?limit=1`).catch(() => null);
+    const found = await get(`${this.path}?limit=1`).catch(() => null);
     if (found) this.about.value = found;
     refreshOptions(this.id.value);
   }
