@@ -22,6 +22,8 @@ const WRITTEN = new Set("b br code del em hr i ins kbd mark s small strong sub s
 const TAGS = [...WRITTEN, ..."a blockquote h1 h2 h3 h4 h5 h6 img input li ol p pre span".split(" ")];
 TAGS.push(..."table tbody td th thead tr ul".split(" "));
 const ATTRIBUTES = "align alt checked data-language data-math disabled href src start title type".split(" ");
+/** A formula in a line: `$$…$$`, `\(…\)` or `\[…\]`, without an empty line in it. */
+const INLINE_MATH = /^(?:\$\$((?:(?!\n\s*\n)[^])+?)\$\$|\\\(((?:(?!\n\s*\n)[^])+?)\\\)|\\\[((?:(?!\n\s*\n)[^])+?)\\\])/;
 /** Characters of a block of code from which it is not coloured. */
 const LONGEST_COLOURED = 100_000;
 /** Names that models use for languages; the first of each group is its file in `vendor/highlight/languages`. */
@@ -80,17 +82,10 @@ const marked = new Marked({
       level: "inline",
       start: (source) => source.match(/\$\$|\\[([]/)?.index,
       tokenizer(source) {
-        const found =
-          /^(?:\$\$((?:(?!\n\s*\n)[^])+?)\$\$|\\\(((?:(?!\n\s*\n)[^])+?)\\\)|\\\[((?:(?!\n\s*\n)[^])+?)\\\])/.exec(
-            source,
-          );
+        const found = INLINE_MATH.exec(source);
         if (!found) return undefined;
-        return {
-          type: "math_inline",
-          raw: found[0],
-          tex: found[1] ?? found[2] ?? found[3],
-          isBlock: found[2] === undefined,
-        };
+        const [raw, display, inline, bracketed] = found;
+        return { type: "math_inline", raw, tex: display ?? inline ?? bracketed, isBlock: inline === undefined };
       },
       renderer: (token) => mathHtml(token.tex, token.isBlock),
     },

@@ -191,18 +191,10 @@ export function Composer({ chat, handle, onEditLast }) {
     <div class="composer-row">
       <${Button} label="Attach files" icon="attach" kind="quiet" short onClick=${() => input.current?.click()} />
       <input ref=${input} type="file" multiple hidden onChange=${(/** @type {any} */ event) => (add(event.target.files), (event.target.value = ""))} />
-      <textarea
-        ref=${handle}
-        rows="1"
-        value=${text}
-        aria-label="Message"
-        placeholder=${isOver ? "Drop the files" : "Message"}
-        enterkeyhint="send"
-        ...${picker.attributes}
-        onInput=${(/** @type {any} */ event) => put(event.target.value)}
-        onKeyDown=${onKeyDown}
-        onPaste=${onPaste}
-      ></textarea>
+      <textarea ref=${handle} rows="1" value=${text} aria-label="Message"
+        placeholder=${isOver ? "Drop the files" : "Message"} enterkeyhint="send" ...${picker.attributes}
+        onInput=${(/** @type {any} */ event) => put(event.target.value)} onKeyDown=${onKeyDown}
+        onPaste=${onPaste}></textarea>
       ${
         isRunning
           ? html`<${Button} label="Stop (Esc)" icon="stop" kind="primary" short onClick=${chat.stop} />`
@@ -275,14 +267,9 @@ function usePicker(chat, area, text, put) {
     html`<ul id="picker" class="picker" role="listbox" aria-label="Suggestions">
       ${found.rows.map(
         (row, at) =>
-          html`<li
-            key=${row.text}
-            id=${`picker-${at}`}
-            role="option"
-            aria-selected=${String(at === found.at)}
+          html`<li key=${row.text} id=${`picker-${at}`} role="option" aria-selected=${String(at === found.at)}
             ref=${(/** @type {any} */ node) => at === found.at && node?.scrollIntoView({ block: "nearest" })}
-            onMouseDown=${(/** @type {Event} */ event) => (event.preventDefault(), take(row))}
-          >
+            onMouseDown=${(/** @type {Event} */ event) => (event.preventDefault(), take(row))}>
             <span>${row.label ?? row.text}</span>${row.note && html`<small>${row.note}</small>`}
           </li>`,
       )}

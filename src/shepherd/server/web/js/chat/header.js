@@ -121,15 +121,9 @@ function Rename({ chat, onDone }) {
     if (event.key === "Enter") event.target.blur();
     if (event.key === "Escape") (event.stopPropagation(), (event.target.value = before), event.target.blur());
   }
-  return html`<input
-    class="chat-title"
-    aria-label="Title"
-    maxlength="200"
-    value=${before}
+  return html`<input class="chat-title" aria-label="Title" maxlength="200" value=${before}
     ref=${(/** @type {HTMLInputElement | null} */ box) => box && document.activeElement !== box && (box.focus(), box.select())}
-    onKeyDown=${onKeyDown}
-    onBlur=${keep}
-  />`;
+    onKeyDown=${onKeyDown} onBlur=${keep} />`;
 }
 
 /** @param {{chat: Chat, onClose: () => void}} props */

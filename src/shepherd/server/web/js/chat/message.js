@@ -21,7 +21,7 @@ function Aside({ text }) {
   const [first, ...rest] = text.trim().split("\n");
   if (!rest.length) return html`<${Note} text=${first} />`;
   return html`<details class="thought aside">
-    <summary><${Icon} name="file" size=${16} />${first.replace(/:$/, "")}</summary>
+    <summary><${Icon} name="file" size=${16} />${first.replace(/^\[|[\]:]$/g, "")}</summary>
     <pre class="plain" tabindex="0" role="group" aria-label="Text">${rest.join("\n").slice(0, MOST_CHARS)}</pre>
   </details>`;
 }
@@ -54,12 +54,7 @@ function Folded({ text, most, line = (each) => `${each}\n` }) {
   const isFolded = n_hidden > 1 && !isOpen;
   const shown = isFolded ? lines.slice(0, most) : lines;
   return html`<pre class="plain" tabindex="0" role="group" aria-label="Text">${shown.map(line)}</pre>
-    ${
-      n_hidden > 1 &&
-      html`<button type="button" class="button quiet small" aria-expanded=${String(isOpen)} onClick=${() => setOpen(!isOpen)}>
-      ${isOpen ? "Show less" : `${formatCount(n_hidden)} more lines`}
-    </button>`
-    }`;
+    ${n_hidden > 1 && html`<${Button} label=${isOpen ? "Show less" : `${formatCount(n_hidden)} more lines`} kind="quiet small" aria-expanded=${String(isOpen)} onClick=${() => setOpen(!isOpen)} />`}`;
 }
 
 /** @param {{diff: string}} props */
@@ -160,6 +155,8 @@ export function Answer({ chat, row, isLast }) {
   const blocks = live ? [...row.blocks, ...live.blocks.value] : row.blocks;
   const stats = live ? [...row.stats, ...live.stats.value] : row.stats;
   const notes = chat.notes.value.get(row.index) ?? [];
+  /** @param {"resume" | "retry"} action */
+  const turn = (action) => chat.turn(action).catch(tell);
   const texts = blocks.map((block) => (block.type === "text" ? block.text.value : ""));
   const copy = () => copyText(texts.filter(Boolean).join("\n\n"), "Answer copied");
   return html`<article class="message answer" aria-label="Answer">
@@ -174,13 +171,9 @@ export function Answer({ chat, row, isLast }) {
         : html`<footer class="message-foot">
           <${Figures} stats=${stats} />
           <span class="message-actions">
+            ${isLast && chat.canResume.value && html`<${Button} label="Continue" icon="play" kind="small" onClick=${() => turn("resume")} />`}
             <${Button} label="Copy answer" icon="copy" kind="quiet small" short onClick=${copy} />
-            ${isLast && html`<${Button} label="Retry" icon="retry" kind="quiet small" short onClick=${() => chat.turn("retry").catch(tell)} />`}
-            ${
-              isLast &&
-              chat.canResume.value &&
-              html`<${Button} label="Continue" icon="play" kind="small" onClick=${() => chat.turn("resume").catch(tell)} />`
-            }
+            ${isLast && html`<${Button} label="Retry" icon="retry" kind="quiet small" short onClick=${() => turn("retry")} />`}
           </span>
         </footer>`
     }
@@ -205,10 +198,8 @@ function Branches({ chat, at }) {
 /** @param {{chat: Chat, row: import("./store.js").UserRow, editing: import("@preact/signals").Signal<number | null>}} props */
 export function UserMessage({ chat, row, editing }) {
   const { message } = row;
-  const text = message.parts
-    .filter((part) => part.type === "text")
-    .map((part) => part.text)
-    .join("\n\n");
+  const texts = message.parts.filter((part) => part.type === "text");
+  const text = texts.map((part) => part.text).join("\n\n");
   const others = message.parts.filter((part) => part.type !== "text");
   const isEdited = editing.value === message.index && !chat.isRunning.value;
   const shown = text.length > MOST_CHARS ? `${text.slice(0, MOST_CHARS)}…` : text;

@@ -86,14 +86,8 @@ function Consent({ chat, question }) {
     <div class="verdicts" role="group" aria-label="Your answer" onKeyDown=${onKeyDown}>
       ${verdicts.map(
         (verdict, at) =>
-          html`<button
-            type="button"
-            key=${verdict}
-            ref=${verdict === "no" ? first : undefined}
-            class="button"
-            disabled=${busy}
-            onClick=${() => give(verdict)}
-          >
+          html`<button type="button" key=${verdict} ref=${verdict === "no" ? first : undefined} class="button"
+            disabled=${busy} onClick=${() => give(verdict)}>
             <kbd>${at + 1}</kbd><span>${VERDICTS[verdict] ?? verdict}</span>
           </button>`,
       )}

@@ -67,29 +67,19 @@ export function ChatList() {
   }, []);
   const shown = (chats.value ?? []).filter((chat) => !deleting.value.has(chat.id));
   return html`<div class="chat-list">
-    <input
-      type="search"
-      aria-label="Search all chats"
-      placeholder="Search all chats"
-      maxlength="500"
-      value=${text}
+    <input type="search" aria-label="Search all chats" placeholder="Search all chats" maxlength="500" value=${text}
       onInput=${(/** @type {any} */ event) => setText(event.target.value)}
       onKeyDown=${(/** @type {KeyboardEvent} */ event) => event.key === "Escape" && text && (event.preventDefault(), setText(""))}
-    />
+      />
     ${
       text.trim()
         ? html`<${Results} text=${text.trim()} />`
         : shown.length === 0
           ? html`<p class="empty small">${chats.value === null ? "" : "No chats yet"}</p>`
-          : html`<${VirtualList}
-            label="Chats"
-            class="list"
-            items=${listRows(shown)}
-            keyOf=${(/** @type {ListRow} */ row) => row.key}
-            height=${36}
-            onEnd=${() => {}}
+          : html`<${VirtualList} label="Chats" class="list" items=${listRows(shown)}
+            keyOf=${(/** @type {ListRow} */ row) => row.key} height=${36}
             render=${(/** @type {ListRow} */ row) => (row.chat ? html`<${Entry} chat=${row.chat} isOpen=${row.chat.id === open} />` : html`<h2 class="day">${row.day}</h2>`)}
-          />
+            />
           ${hasMoreChats.value && html`<${Button} label="Older chats" kind="quiet small" onClick=${() => moreChats().catch(tell)} />`}`
     }
   </div>`;
@@ -99,12 +89,8 @@ export function ChatList() {
 function Entry({ chat, isOpen }) {
   const isRunning = isOpen ? chatOf(chat.id).isRunning.value : chat.running;
   return html`<div class="entry">
-    <a
-      href=${`#/chat/${encodeURIComponent(chat.id)}`}
-      aria-current=${isOpen ? "page" : undefined}
-      title=${chat.error || chat.first || nameOf(chat)}
-      onClick=${() => (drawerOpen.value = false)}
-    >
+    <a href=${`#/chat/${encodeURIComponent(chat.id)}`} aria-current=${isOpen ? "page" : undefined}
+      title=${chat.error || chat.first || nameOf(chat)} onClick=${() => (drawerOpen.value = false)}>
       <span class="entry-title">${nameOf(chat)}</span>
       ${isRunning && html`<span class="pulse"><span class="hidden">an answer is being written</span></span>`}
       ${chat.error && html`<span class="badge bad">unreadable</span>`}

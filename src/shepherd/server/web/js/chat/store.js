@@ -162,10 +162,8 @@ export class Chat {
       } catch (error) {
         if (stop.aborted) return;
         if (!(error instanceof ApiError)) throw error;
-        if (error.status >= 400 && error.status < 500 && error.status !== 429) {
-          this.problem.value = error.message;
-          return;
-        }
+        const isFinal = error.status >= 400 && error.status < 500 && error.status !== 429;
+        if (isFinal) return void (this.problem.value = error.message);
       }
       await new Promise((resolve) => setTimeout(resolve, wait_ms));
       wait_ms = Math.min(wait_ms * 2, 8000);

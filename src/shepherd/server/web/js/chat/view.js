@@ -11,6 +11,8 @@ import { Questions } from "./question.js";
 import { target } from "./sidebar.js";
 import { chatOf } from "./store.js";
 
+/** @typedef {import("./store.js").Row} Row */
+
 /** @param {{id: string | null}} props null: a new chat */
 export function ChatView({ id }) {
   const chat = useMemo(() => chatOf(id), [id]);
@@ -77,26 +79,18 @@ function OpenChat({ chat }) {
   }, [wanted, chat.about.value]);
 
   const lastNotes = chat.notes.value.get((chat.messages.value.at(-1)?.index ?? -1) + 1) ?? [];
+  /** @param {Row} row @param {number} at */
+  const render = (row, at) =>
+    row.kind === "user"
+      ? html`<${UserMessage} chat=${chat} row=${row} editing=${editing} />`
+      : html`<${Answer} chat=${chat} row=${row} isLast=${at === rows.length - 1} />`;
   return html`<section class="chat" aria-label="Chat">
     <${Header} chat=${chat} renaming=${renaming} configuring=${configuring} />
     ${
       rows.length === 0
         ? html`<${Empty} chat=${chat} />`
-        : html`<${VirtualList}
-          class="log"
-          label="Messages"
-          items=${rows}
-          keyOf=${(/** @type {import("./store.js").Row} */ row) => row.key}
-          height=${160}
-          follow=${true}
-          handle=${list}
-          onEnd=${setAtEnd}
-          onTop=${() => chat.readEarlier().catch(tell)}
-          render=${(/** @type {import("./store.js").Row} */ row, /** @type {number} */ at) =>
-            row.kind === "user"
-              ? html`<${UserMessage} chat=${chat} row=${row} editing=${editing} />`
-              : html`<${Answer} chat=${chat} row=${row} isLast=${at === rows.length - 1} />`}
-        />`
+        : html`<${VirtualList} class="log" label="Messages" items=${rows} render=${render} keyOf=${(/** @type {Row} */ row) => row.key}
+          height=${160} follow=${true} handle=${list} onEnd=${setAtEnd} onTop=${() => chat.readEarlier().catch(tell)} />`
     }
     <div class="chat-foot">
       ${
@@ -129,10 +123,8 @@ function Empty({ chat }) {
     <h2>${hasModel ? "What is on your mind?" : "No model yet"}</h2>
     ${
       hasModel
-        ? html`<p class="soft">
-          Old turns that leave the window are kept in the memory, and come back when they matter.
-          <span class="keys"><kbd>/</kbd> commands <kbd>@</kbd> files <kbd>Ctrl</kbd> <kbd>K</kbd> switch</span>
-        </p>`
+        ? html`<p class="soft">Old turns that leave the window are kept in the memory, and come back when they matter.
+          <span class="keys"><kbd>/</kbd> commands <kbd>@</kbd> files <kbd>Ctrl K</kbd> switch</span></p>`
         : html`<p class="soft">This server has no model that answers.</p>
           <a class="button primary" href="#/models">Choose a model</a>`
     }
