@@ -161,10 +161,9 @@ export function Composer({ chat, handle, onEditLast }) {
     if (event.key === "ArrowUp" && !text) (event.preventDefault(), onEditLast());
   }
   /** @param {ClipboardEvent} event */
-  function onPaste(event) {
-    const pasted = [...(event.clipboardData?.files ?? [])];
-    if (pasted.length) (event.preventDefault(), add(pasted));
-  }
+  const onPaste = (event) => {
+    if (event.clipboardData?.files.length) (event.preventDefault(), add(event.clipboardData.files));
+  };
   const n_quotes = quotes.value.length;
   return html`<div class="composer" data-over=${isOver}>
     ${picker.view}

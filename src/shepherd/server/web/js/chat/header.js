@@ -3,7 +3,7 @@ import { html } from "htm/preact";
 import { useEffect, useState } from "preact/hooks";
 import { blobUrl } from "../api.js";
 import { drawerOpen, tell, toggleWindow, windowOpen } from "../state.js";
-import { Button, Dialog, Field, Menu, formatBytes } from "../ui.js";
+import { Button, Dialog, Field, Menu } from "../ui.js";
 import { options, pathOf, refreshOptions } from "./store.js";
 
 /** @typedef {import("./store.js").Chat} Chat */
@@ -96,13 +96,7 @@ export function Header({ chat, renaming, configuring }) {
       <${Button} label=${windowOpen.value ? "Hide the living window" : "Show the living window"} icon="window" kind="quiet wide" short
         aria-expanded=${String(windowOpen.value)} onClick=${toggleWindow} />
     </div>
-    ${
-      loading &&
-      html`<div class="loading" role="status">
-      <span>Loading ${loading.model}${loading.total ? `: ${formatBytes(loading.done)} of ${formatBytes(loading.total)}` : "…"}</span>
-      <progress aria-label=${`Loading ${loading.model}`} max=${loading.total || undefined} value=${loading.total ? loading.done : undefined} />
-    </div>`
-    }
+    ${loading && html`<p class="loading" role="status">Loading ${loading}…<progress aria-label=${`Loading ${loading}`} /></p>`}
     ${configuring.value && html`<${Settings} chat=${chat} onClose=${() => (configuring.value = false)} />`}
   </header>`;
 }

@@ -58,9 +58,8 @@ function Folded({ text, most, line = (each) => `${each}\n` }) {
 }
 
 /** @param {{diff: string}} props */
-export const Diff = ({ diff }) => html`<div class="diff">
-  <${Folded} text=${diff} most=${DIFF_LINES} line=${diffLine} />
-</div>`;
+export const Diff = ({ diff }) =>
+  html`<div class="diff"><${Folded} text=${diff} most=${DIFF_LINES} line=${diffLine} /></div>`;
 
 /** @param {string} line @param {number} at */
 function diffLine(line, at) {
@@ -119,18 +118,12 @@ function Thought({ text, isLive }) {
 
 /** @param {{block: import("./store.js").Block, isLive: boolean}} props `isLive`: it may grow */
 function BlockView({ block, isLive }) {
-  switch (block.type) {
-    case "text":
-      return html`<${Markdown} text=${block.text.value} isDone=${!isLive} />`;
-    case "thought":
-      return html`<${Thought} text=${block.text.value} isLive=${isLive} />`;
-    case "notice":
-      return html`<${Note} text=${block.text.value} />`;
-    case "call":
-      return html`<${Call} block=${block} isLive=${isLive} />`;
-    default:
-      return html`<${Media} part=${block.part} />`;
-  }
+  if (block.type === "call") return html`<${Call} block=${block} isLive=${isLive} />`;
+  if (block.type === "media") return html`<${Media} part=${block.part} />`;
+  const text = block.text.value;
+  if (block.type === "notice") return html`<${Note} text=${text} />`;
+  if (block.type === "thought") return html`<${Thought} text=${text} isLive=${isLive} />`;
+  return html`<${Markdown} text=${text} isDone=${!isLive} />`;
 }
 
 /** What the answers of one turn cost. @param {{stats: import("./store.js").Stats[]}} props */

@@ -77,10 +77,8 @@ function Consent({ chat, question }) {
         question.diff
           ? html`<${Diff} diff=${question.diff} />`
           : given.length > 0 &&
-            html`<details>
-            <summary>Arguments</summary>
-            <pre class="plain" tabindex="0" role="group" aria-label="Arguments">${given.map(([name, value]) => `${argumentsText({ [name]: value })}\n`)}</pre>
-          </details>`
+            html`<details><summary>Arguments</summary>
+            <pre class="plain" tabindex="0" role="group" aria-label="Arguments">${given.map(([name, value]) => `${argumentsText({ [name]: value })}\n`)}</pre></details>`
       }
     </div>
     <div class="verdicts" role="group" aria-label="Your answer" onKeyDown=${onKeyDown}>

@@ -69,8 +69,7 @@ export function ChatList() {
   return html`<div class="chat-list">
     <input type="search" aria-label="Search all chats" placeholder="Search all chats" maxlength="500" value=${text}
       onInput=${(/** @type {any} */ event) => setText(event.target.value)}
-      onKeyDown=${(/** @type {KeyboardEvent} */ event) => event.key === "Escape" && text && (event.preventDefault(), setText(""))}
-      />
+      onKeyDown=${(/** @type {KeyboardEvent} */ event) => event.key === "Escape" && text && (event.preventDefault(), setText(""))} />
     ${
       text.trim()
         ? html`<${Results} text=${text.trim()} />`
@@ -78,8 +77,7 @@ export function ChatList() {
           ? html`<p class="empty small">${chats.value === null ? "" : "No chats yet"}</p>`
           : html`<${VirtualList} label="Chats" class="list" items=${listRows(shown)}
             keyOf=${(/** @type {ListRow} */ row) => row.key} height=${36}
-            render=${(/** @type {ListRow} */ row) => (row.chat ? html`<${Entry} chat=${row.chat} isOpen=${row.chat.id === open} />` : html`<h2 class="day">${row.day}</h2>`)}
-            />
+            render=${(/** @type {ListRow} */ row) => (row.chat ? html`<${Entry} chat=${row.chat} isOpen=${row.chat.id === open} />` : html`<h2 class="day">${row.day}</h2>`)} />
           ${hasMoreChats.value && html`<${Button} label="Older chats" kind="quiet small" onClick=${() => moreChats().catch(tell)} />`}`
     }
   </div>`;

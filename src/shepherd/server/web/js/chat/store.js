@@ -113,8 +113,8 @@ export class Chat {
     this.problem = signal("");
     /** Quiet lines, by the index of the answer in front of which they stand. */
     this.notes = signal(/** @type {Map<number, string[]>} */ (new Map()));
-    /** The model that loads: {model, done, total}. */
-    this.loading = signal(/** @type {any} */ (null));
+    /** The model that loads; "" = none. */
+    this.loading = signal("");
     /** The newest whole sentences, for screen readers. */
     this.spoken = signal("");
     this.isRunning = computed(() => this.live.value !== null);
@@ -127,7 +127,6 @@ export class Chat {
       else rows.push({ key: `a${live.index + 1}`, kind: "answer", index: live.index + 1, blocks: [], stats: [], live });
       return rows;
     });
-    this.hasMore = computed(() => (this.messages.value[0]?.index ?? 0) > 0);
     this.unspoken = "";
     this.isReading = false;
     this.abort = /** @type {AbortController | null} */ (null);
@@ -187,15 +186,16 @@ export class Chat {
 
   /** Reads the page in front of the first message, and on until the message `index` is there. @param {number} [index] */
   async readEarlier(index = Infinity) {
-    if (this.isReading || !this.hasMore.value) return;
+    const first = () => this.messages.value[0]?.index ?? 0;
+    if (this.isReading || first() === 0) return;
     this.isReading = true;
     try {
       do {
-        const first = this.messages.value[0].index;
-        const page = await get(`${this.path}?before=${first}&limit=${PAGE}`);
-        if (!page.messages.length || this.messages.value[0]?.index !== first) break;
+        const before = first();
+        const page = await get(`${this.path}?before=${before}&limit=${PAGE}`);
+        if (!page.messages.length || first() !== before) break;
         this.messages.value = [...page.messages, ...this.messages.value];
-      } while (this.hasMore.value && this.messages.value[0].index > index);
+      } while (first() > index);
     } finally {
       this.isReading = false;
     }
@@ -290,7 +290,7 @@ export class Chat {
   }
   /** @param {any} event */
   on_started({ model, recalled, instead_of }) {
-    this.loading.value = null;
+    this.loading.value = "";
     this.#does("Reading");
     if (instead_of?.length) this.note(`${model} answers instead of ${instead_of.join(", ")}`);
     const words = recalled?.words ?? recalled?.terms ?? [];
@@ -302,7 +302,7 @@ export class Chat {
   }
   /** @param {any} event */
   on_loading(event) {
-    this.loading.value = event.total && event.done >= event.total ? null : event;
+    this.loading.value = event.model;
     this.#does(`Loading ${event.model}`);
   }
   /** @param {any} event */
@@ -391,7 +391,7 @@ export class Chat {
     const from = index ?? messages[0]?.index ?? this.live.value?.index ?? 0;
     this.#replace(from, messages ?? []);
     this.live.value = null;
-    this.loading.value = null;
+    this.loading.value = "";
     this.questions.value = [];
     this.canResume.value = can_resume;
     this.problem.value = error?.message ?? "";
