@@ -21,49 +21,21 @@ const OWN_IMAGE = /^(data:image\/(png|jpeg|gif|webp|avif);base64,|blob:)/i;
 const WRITTEN = new Set("b br code del em hr i ins kbd mark s small strong sub sup u".split(" "));
 const TAGS = [...WRITTEN, ..."a blockquote h1 h2 h3 h4 h5 h6 img input li ol p pre span".split(" ")];
 TAGS.push(..."table tbody td th thead tr ul".split(" "));
-const ATTRIBUTES = [
-  "align",
-  "alt",
-  "checked",
-  "data-language",
-  "data-math",
-  "disabled",
-  "href",
-  "src",
-  "start",
-  "title",
-  "type",
-];
+const ATTRIBUTES = "align alt checked data-language data-math disabled href src start title type".split(" ");
+/** A formula in a line: `$$…$$`, `\(…\)` or `\[…\]`, without an empty line in it. */
+const INLINE_MATH = /^(?:\$\$((?:(?!\n\s*\n)[^])+?)\$\$|\\\(((?:(?!\n\s*\n)[^])+?)\\\)|\\\[((?:(?!\n\s*\n)[^])+?)\\\])/;
 /** Characters of a block of code from which it is not coloured. */
 const LONGEST_COLOURED = 100_000;
-/** A file of `vendor/highlight/languages` for each name that models use. */
+/** Names that models use for languages; the first of each group is its file in `vendor/highlight/languages`. */
+const NAMES = `bash sh zsh shellscript, c h, cpp c++ cc cxx hpp, csharp cs c#, css, diff patch,
+  dockerfile docker containerfile, go golang, ini toml conf, java, javascript js jsx mjs cjs, json jsonc json5 jsonl,
+  kotlin kt, markdown md, php, python py python3, ruby rb, rust rs, shell console shellsession, sql sqlite postgresql,
+  swift, typescript ts tsx, xml html svg xhtml vue, yaml yml`;
 const LANGUAGES = new Map(
-  Object.entries({
-    bash: "bash sh zsh shellscript",
-    c: "c h",
-    cpp: "cpp c++ cc cxx hpp",
-    csharp: "csharp cs c#",
-    css: "css",
-    diff: "diff patch",
-    dockerfile: "dockerfile docker containerfile",
-    go: "go golang",
-    ini: "ini toml conf",
-    java: "java",
-    javascript: "javascript js jsx mjs cjs",
-    json: "json jsonc json5 jsonl",
-    kotlin: "kotlin kt",
-    markdown: "markdown md",
-    php: "php",
-    python: "python py python3",
-    ruby: "ruby rb",
-    rust: "rust rs",
-    shell: "shell console shellsession",
-    sql: "sql sqlite postgresql",
-    swift: "swift",
-    typescript: "typescript ts tsx",
-    xml: "xml html svg xhtml vue",
-    yaml: "yaml yml",
-  }).flatMap(([file, names]) => names.split(" ").map((name) => /** @type {const} */ ([name, file]))),
+  NAMES.split(/,\s*/).flatMap((group) => {
+    const names = group.split(" ");
+    return names.map((name) => /** @type {const} */ ([name, names[0]]));
+  }),
 );
 
 /** @param {string} text */
@@ -78,8 +50,8 @@ const marked = new Marked({
     html: ({ text, block }) => {
       const tags = [...text.matchAll(/<\/?([a-z][\w-]*)[^>]*>/gi)].map(([, tag]) => tag.toLowerCase());
       const isKnown = tags.length > 0 && tags.every((tag) => WRITTEN.has(tag)) && !/<[!?]/.test(text);
-      // Without attributes: a browser reports a handler to the policy as soon as it parses one.
-      const shown = isKnown ? text.replace(/<(\/?)([a-z][\w-]*)[^>]*>/gi, "<$1$2>") : escape(text.trim());
+      const bare = text.replace(/<(\/?)([a-z]+)[^>]*>/gi, "<$1$2>");
+      const shown = isKnown ? bare : escape(text.trim());
       return block ? `<p>${shown}</p>\n` : shown;
     },
     code: ({ text, lang }) =>
@@ -110,17 +82,10 @@ const marked = new Marked({
       level: "inline",
       start: (source) => source.match(/\$\$|\\[([]/)?.index,
       tokenizer(source) {
-        const found =
-          /^(?:\$\$((?:(?!\n\s*\n)[^])+?)\$\$|\\\(((?:(?!\n\s*\n)[^])+?)\\\)|\\\[((?:(?!\n\s*\n)[^])+?)\\\])/.exec(
-            source,
-          );
+        const found = INLINE_MATH.exec(source);
         if (!found) return undefined;
-        return {
-          type: "math_inline",
-          raw: found[0],
-          tex: found[1] ?? found[2] ?? found[3],
-          isBlock: found[2] === undefined,
-        };
+        const [raw, display, inline, bracketed] = found;
+        return { type: "math_inline", raw, tex: display ?? inline ?? bracketed, isBlock: inline === undefined };
       },
       renderer: (token) => mathHtml(token.tex, token.isBlock),
     },
@@ -171,12 +136,9 @@ function frameCode(pre) {
   const copy = element("button", { type: "button", class: "button quiet small", "data-copy": "" });
   copy.textContent = "Copy";
   head.append(Object.assign(element("span", {}), { textContent: language || "text" }), copy);
-  for (const [name, value] of [
-    ["tabindex", "0"],
-    ["role", "group"],
-    ["aria-label", `Code${language && `, ${language}`}`],
-  ])
-    pre.setAttribute(name, value);
+  pre.tabIndex = 0;
+  pre.setAttribute("role", "group");
+  pre.setAttribute("aria-label", `Code${language && `, ${language}`}`);
   pre.replaceWith(frame);
   frame.append(head, pre);
 }
@@ -221,7 +183,8 @@ async function setFormula(formula) {
   }
   const { default: katex } = await import("katex");
   const isBlock = formula.dataset.math === "block";
-  katex.render(tex, formula, { displayMode: isBlock, throwOnError: false, trust: false, strict: "ignore", maxSize: 20, maxExpand: 500 });
+  const limits = { throwOnError: false, trust: false, strict: false, maxSize: 20, maxExpand: 500 };
+  katex.render(tex, formula, { displayMode: isBlock, ...limits });
 }
 
 /** Makes the children of `old` from `start` on those of `fresh`, and leaves what is alike: a selection, the place of a
@@ -242,10 +205,19 @@ function morph(old, fresh, start = 0) {
 
 /** The elements of one text, in `box`. */
 export class MarkdownStream {
+  /** The text so far, as it was given. */
+  text = "";
+  /** What is behind the settled blocks. */
+  rest = "";
+  /** Nodes of `box` that stay. */
+  n_settled = 0;
+  /** Addresses that `[name]: address` gave. @type {Record<string, any>} */
+  links = Object.create(null);
+  isDone = false;
+
   /** @param {HTMLElement} box empty */
   constructor(box) {
     this.box = box;
-    this.#restart();
     box.addEventListener("click", (event) => {
       const button = /** @type {Element} */ (event.target).closest("[data-copy]");
       const code = button?.closest(".code")?.querySelector("code")?.textContent;
@@ -255,15 +227,7 @@ export class MarkdownStream {
 
   #restart() {
     this.box.replaceChildren();
-    /** The text so far, as it was given. */
-    this.text = "";
-    /** What is behind the settled blocks. */
-    this.rest = "";
-    /** Nodes of `box` that stay. */
-    this.n_settled = 0;
-    /** Addresses that `[name]: address` gave. */
-    this.links = /** @type {Record<string, any>} */ (Object.create(null));
-    this.isDone = false;
+    Object.assign(this, { text: "", rest: "", n_settled: 0, links: Object.create(null), isDone: false });
   }
 
   /** @param {string} text the whole text so far @param {boolean} isDone no more will come */
@@ -289,13 +253,9 @@ export class MarkdownStream {
   #settle(lines) {
     const blocks = this.#lex(lines);
     let n = blocks.length;
-    if (!this.isDone) {
-      n = Math.max(
-        0,
-        blocks.findLastIndex((block) => block.type !== "space"),
-      );
-      while (n > 0 && blocks[n - 1].type === "space") n--;
-    }
+    if (!this.isDone) n = blocks.findLastIndex((block) => block.type !== "space");
+    while (!this.isDone && n > 0 && blocks[n - 1].type === "space") n--;
+    n = Math.max(0, n);
     if (!n && !this.isDone) return;
     const settled = blocks.slice(0, n);
     const source = settled.map((block) => block.raw).join("");

@@ -5,44 +5,56 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { get } from "../api.js";
 import { tell, toast } from "../state.js";
 import { Button, Icon, formatBytes } from "../ui.js";
+import { quotesOf } from "../window/quotes.js";
 import { options } from "./store.js";
 
 /** @typedef {import("./store.js").Chat} Chat */
 /** @typedef {{file: File, kind: "text" | "image" | "audio", url: string}} Attached */
 
-/** The most bytes of one file of each kind, and of all files together: a request has at most 64 MiB. */
-const MOST_BYTES = { text: 1_000_000, image: 20_000_000, audio: 30_000_000 };
-const MOST_ALL_BYTES = 45_000_000;
+/** Of each kind of file: what it is called, its most bytes, and what a model without it lacks. */
+const KINDS = {
+  text: { name: "a text", most_bytes: 1_000_000 },
+  image: {
+    name: "an image",
+    most_bytes: 20_000_000,
+    takes: "images",
+    lacks: "takes no images; choose a model that sees",
+  },
+  audio: {
+    name: "a recording",
+    most_bytes: 30_000_000,
+    takes: "audio",
+    lacks: "takes no recordings; choose one that hears",
+  },
+};
+/** Of all files of one message: a request has at most 64 MiB. */
+const MOST_BYTES = 45_000_000;
 const MOST_FILES = 20;
 
 /** Attachments by chat; they last as long as the page. */
-const attached = signal(/** @type {Map<string, Attached[]>} */ (new Map()));
+const attached = signal(/** @type {Map<number, Attached[]>} */ (new Map()));
 /** @param {Chat} chat */
 const draftKey = (chat) => `shepherd.draft.${chat.id.value ?? "new"}`;
 
-/** What the file is for a model; null = nothing. @param {File} file */
-function kindOf(file) {
-  if (/^image\/(png|jpeg|gif|webp|bmp)$/.test(file.type)) return "image";
-  if (file.type.startsWith("audio/")) return "audio";
-  if (/^(text\/|application\/(json|xml|yaml|toml|javascript|x-))/.test(file.type) || file.type === "") return "text";
-  return null;
+/** What the file is for a model; null = nothing. @param {File} file @returns {Attached["kind"] | null} */
+function kindOf({ type }) {
+  if (/^image\/(png|jpeg|gif|webp|bmp)$/.test(type)) return "image";
+  if (type.startsWith("audio/")) return "audio";
+  return /^($|text\/|application\/(json|xml|yaml|toml|javascript|x-))/.test(type) ? "text" : null;
 }
 
 /** Why the file cannot be attached; "" = it can. @param {File} file @param {Attached[]} before */
 function whyNot(file, before) {
-  const kind = kindOf(file);
-  const takes = options.value?.takes ?? {};
-  if (!kind)
-    return `${file.name}: a file of the type ${file.type} cannot be attached; text, images and recordings can.`;
-  if (kind === "image" && takes.images === false)
-    return `${file.name}: this model takes no images; choose a model that sees.`;
-  if (kind === "audio" && takes.audio === false)
-    return `${file.name}: this model takes no recordings; choose a model that hears.`;
-  if (file.size > MOST_BYTES[kind])
-    return `${file.name} has ${formatBytes(file.size)}; the most for ${kind === "text" ? "a text" : kind === "image" ? "an image" : "a recording"} is ${formatBytes(MOST_BYTES[kind])}.`;
+  const { name, type, size } = file;
+  const found = kindOf(file);
+  if (!found) return `${name}: a file of the type ${type} cannot be attached; text, images and recordings can.`;
+  const kind = KINDS[found];
+  if ("takes" in kind && options.value?.takes[kind.takes] === false) return `${name}: this model ${kind.lacks}.`;
+  if (size > kind.most_bytes)
+    return `${name} has ${formatBytes(size)}; the most for ${kind.name} is ${formatBytes(kind.most_bytes)}.`;
   if (before.length >= MOST_FILES) return `At most ${MOST_FILES} files go with one message.`;
-  if (before.reduce((sum, each) => sum + each.file.size, file.size) > MOST_ALL_BYTES)
-    return `All files of one message together have at most ${formatBytes(MOST_ALL_BYTES)}.`;
+  if (before.reduce((sum, each) => sum + each.file.size, size) > MOST_BYTES)
+    return `All files of one message together have at most ${formatBytes(MOST_BYTES)}.`;
   return "";
 }
 
@@ -63,13 +75,24 @@ export function Composer({ chat, handle, onEditLast }) {
   const [busy, setBusy] = useState(false);
   const picker = usePicker(chat, handle, text, put);
   const input = useRef(/** @type {HTMLInputElement | null} */ (null));
-  const key = draftKey(chat);
-  const files = attached.value.get(key) ?? [];
+  const files = attached.value.get(chat.key) ?? [];
+  const quotes = quotesOf(chat.id.value);
   const isRunning = chat.isRunning.value;
+  const isEmpty = !text.trim() && !files.length;
 
   useEffect(() => {
-    setText(sessionStorage.getItem(draftKey(chat)) ?? "");
     if (matchMedia("(pointer: fine)").matches) handle.current?.focus();
+    // A file may be dropped anywhere; the browser would leave the page to show it.
+    const stop = new AbortController();
+    /** @param {string} type @param {(event: DragEvent) => void} act */
+    const on = (type, act) => addEventListener(type, /** @type {any} */ (act), { signal: stop.signal });
+    on("dragover", (event) => event.dataTransfer?.types.includes("Files") && (event.preventDefault(), setOver(true)));
+    on("dragleave", (event) => event.relatedTarget === null && setOver(false));
+    on("drop", (event) => {
+      setOver(false);
+      if (event.dataTransfer?.files.length) (event.preventDefault(), add(event.dataTransfer.files));
+    });
+    return () => stop.abort();
   }, [chat]);
   useLayoutEffect(() => {
     const area = handle.current;
@@ -88,20 +111,17 @@ export function Composer({ chat, handle, onEditLast }) {
       // The storage is full: the draft lasts as long as the page.
     }
   }
-  /** @param {Attached[]} now @param {string} [of] */
-  const setFiles = (now, of = key) => (attached.value = new Map(attached.value).set(of, now));
+  /** @param {Attached[]} now */
+  const setFiles = (now) => (attached.value = new Map(attached.value).set(chat.key, now));
   /** @param {Iterable<File>} added */
   function add(added) {
-    let now = attached.value.get(key) ?? [];
     for (const file of added) {
-      const problem = whyNot(file, now);
-      if (problem) toast(problem, { kind: "error" });
-      else {
-        const kind = /** @type {Attached["kind"]} */ (kindOf(file));
-        now = [...now, { file, kind, url: kind === "image" ? URL.createObjectURL(file) : "" }];
-      }
+      const before = attached.value.get(chat.key) ?? [];
+      const problem = whyNot(file, before);
+      const kind = kindOf(file);
+      if (problem || !kind) toast(problem, { kind: "error" });
+      else setFiles([...before, { file, kind, url: kind === "image" ? URL.createObjectURL(file) : "" }]);
     }
-    setFiles(now);
   }
   /** @param {Attached} one */
   function remove(one) {
@@ -110,26 +130,25 @@ export function Composer({ chat, handle, onEditLast }) {
     handle.current?.focus();
   }
   async function send() {
-    if (busy || isRunning || (!text.trim() && !files.length)) return;
+    if (busy || isRunning || isEmpty) return;
+    const name = /^\/[\w-]+/.exec(text)?.[0];
+    const isCommand = options.value?.commands.some((/** @type {{name: string}} */ each) => each.name === name);
+    const brought = quotes.value;
     setBusy(true);
-    const name = /^\/([\w-]+)/.exec(text)?.[1];
-    const isCommand =
-      name && options.value?.commands?.some((/** @type {any} */ each) => each.name.replace(/^\//, "") === name);
-    const before = draftKey(chat);
+    put("");
     try {
       if (isCommand) await chat.command(text.trim());
       else {
         const attachments = await Promise.all(
           files.map(async ({ file }) => ({ name: file.name, type: file.type, data: await base64(file) })),
         );
-        await chat.turn("send", { text, ...(attachments.length && { attachments }) });
+        await chat.turn("send", { text, attachments, quotes: brought.map(({ id }) => id) });
+        for (const { url } of files) URL.revokeObjectURL(url);
+        setFiles([]);
+        quotes.value = [];
       }
-      for (const { url } of files) url && URL.revokeObjectURL(url);
-      setFiles([], before);
-      setFiles([]);
-      sessionStorage.removeItem(before);
-      put("");
     } catch (error) {
+      put(text);
       tell(error);
     }
     setBusy(false);
@@ -142,24 +161,25 @@ export function Composer({ chat, handle, onEditLast }) {
     if (event.key === "ArrowUp" && !text) (event.preventDefault(), onEditLast());
   }
   /** @param {ClipboardEvent} event */
-  function onPaste(event) {
-    const pasted = [...(event.clipboardData?.files ?? [])];
-    if (pasted.length) (event.preventDefault(), add(pasted));
-  }
-  return html`<div
-    class="composer"
-    data-over=${isOver}
-    onDragOver=${(/** @type {DragEvent} */ event) => event.dataTransfer?.types.includes("Files") && (event.preventDefault(), setOver(true))}
-    onDragLeave=${() => setOver(false)}
-    onDrop=${(/** @type {DragEvent} */ event) => (event.preventDefault(), setOver(false), add(event.dataTransfer?.files ?? []))}
-  >
+  const onPaste = (event) => {
+    if (event.clipboardData?.files.length) (event.preventDefault(), add(event.clipboardData.files));
+  };
+  const n_quotes = quotes.value.length;
+  return html`<div class="composer" data-over=${isOver}>
     ${picker.view}
     ${
-      files.length > 0 &&
-      html`<ul class="attachments" aria-label="Attachments">
+      (n_quotes > 0 || files.length > 0) &&
+      html`<ul class="attachments" aria-label="Goes with the message">
+      ${
+        n_quotes > 0 &&
+        html`<li title=${quotes.value.map((each) => each.text.slice(0, 200)).join("\n\n")}>
+          <${Icon} name="memory" size=${16} /><span>${n_quotes} ${n_quotes === 1 ? "message" : "messages"} brought back</span>
+          <${Button} label="Do not bring back" icon="close" kind="quiet small" short onClick=${() => (quotes.value = [])} />
+        </li>`
+      }
       ${files.map(
         (each) =>
-          html`<li key=${each.url || each.file.name}>
+          html`<li key=${each}>
             ${each.url ? html`<img src=${each.url} alt="" />` : html`<${Icon} name=${each.kind === "audio" ? "mic" : "file"} />`}
             <span>${each.file.name}<small>${formatBytes(each.file.size)}</small></span>
             <${Button} label=${`Remove ${each.file.name}`} icon="close" kind="quiet small" short onClick=${() => remove(each)} />
@@ -170,22 +190,14 @@ export function Composer({ chat, handle, onEditLast }) {
     <div class="composer-row">
       <${Button} label="Attach files" icon="attach" kind="quiet" short onClick=${() => input.current?.click()} />
       <input ref=${input} type="file" multiple hidden onChange=${(/** @type {any} */ event) => (add(event.target.files), (event.target.value = ""))} />
-      <textarea
-        ref=${handle}
-        rows="1"
-        value=${text}
-        aria-label="Message"
-        placeholder="Message"
-        enterkeyhint="send"
-        ...${picker.attributes}
-        onInput=${(/** @type {any} */ event) => put(event.target.value)}
-        onKeyDown=${onKeyDown}
-        onPaste=${onPaste}
-      ></textarea>
+      <textarea ref=${handle} rows="1" value=${text} aria-label="Message"
+        placeholder=${isOver ? "Drop the files" : "Message"} enterkeyhint="send" ...${picker.attributes}
+        onInput=${(/** @type {any} */ event) => put(event.target.value)} onKeyDown=${onKeyDown}
+        onPaste=${onPaste}></textarea>
       ${
         isRunning
           ? html`<${Button} label="Stop (Esc)" icon="stop" kind="primary" short onClick=${chat.stop} />`
-          : html`<${Button} label="Send (Enter)" icon="send" kind="primary" short disabled=${busy || (!text.trim() && !files.length)} onClick=${send} />`
+          : html`<${Button} label="Send (Enter)" icon="send" kind="primary" short disabled=${busy || isEmpty} onClick=${send} />`
       }
     </div>
   </div>`;
@@ -224,8 +236,9 @@ function usePicker(chat, area, text, put) {
   function take(row) {
     if (!found) return;
     const isFolder = row.text.endsWith("/");
+    const goesOn = isFolder || /^\/\S+$/.test(row.text); // a folder has files, a command arguments
     const before = text.slice(0, found.start) + row.text + (isFolder ? "" : " ");
-    closed.current = isFolder ? "" : (row.text + " ").trimStart();
+    closed.current = goesOn ? "" : `${row.text} `;
     setFound(null);
     put(before + text.slice(found.start + found.word.length).trimStart());
     requestAnimationFrame(() => (area.current?.focus(), area.current?.setSelectionRange(before.length, before.length)));
@@ -253,14 +266,9 @@ function usePicker(chat, area, text, put) {
     html`<ul id="picker" class="picker" role="listbox" aria-label="Suggestions">
       ${found.rows.map(
         (row, at) =>
-          html`<li
-            key=${row.text}
-            id=${`picker-${at}`}
-            role="option"
-            aria-selected=${String(at === found.at)}
+          html`<li key=${row.text} id=${`picker-${at}`} role="option" aria-selected=${String(at === found.at)}
             ref=${(/** @type {any} */ node) => at === found.at && node?.scrollIntoView({ block: "nearest" })}
-            onMouseDown=${(/** @type {Event} */ event) => (event.preventDefault(), take(row))}
-          >
+            onMouseDown=${(/** @type {Event} */ event) => (event.preventDefault(), take(row))}>
             <span>${row.label ?? row.text}</span>${row.note && html`<small>${row.note}</small>`}
           </li>`,
       )}

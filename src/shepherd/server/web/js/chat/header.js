@@ -1,9 +1,9 @@
 /** The head of a chat: its title, the model, the mode, and what else can be done with it. */
 import { html } from "htm/preact";
 import { useEffect, useState } from "preact/hooks";
-import { request } from "../api.js";
-import { tell, toggleWindow, windowOpen } from "../state.js";
-import { Button, Dialog, Field, Menu, formatBytes } from "../ui.js";
+import { blobUrl } from "../api.js";
+import { drawerOpen, tell, toggleWindow, windowOpen } from "../state.js";
+import { Button, Dialog, Field, Menu } from "../ui.js";
 import { options, pathOf, refreshOptions } from "./store.js";
 
 /** @typedef {import("./store.js").Chat} Chat */
@@ -21,109 +21,82 @@ const WHOLE = new Set(["top_k", "max_tokens", "seed"]);
 
 /** @param {Chat} chat @param {"markdown" | "json"} format */
 export async function exportChat(chat, format) {
-  if (chat.id.value === null) return;
+  const id = chat.id.value;
+  if (id === null) return;
   try {
-    const content = await (await request(`${pathOf(chat.id.value)}/export?format=${format}`)).blob();
-    const title = (chat.about.value?.title || chat.id.value)
-      .replace(/[^\p{L}\p{N} _-]+/gu, "")
-      .trim()
-      .slice(0, 80);
-    const url = URL.createObjectURL(content);
-    Object.assign(document.createElement("a"), {
-      href: url,
-      download: `${title || "chat"}.${format === "json" ? "json" : "md"}`,
-    }).click();
-    setTimeout(() => URL.revokeObjectURL(url), 60_000);
+    const content = await blobUrl(`${pathOf(id)}/export?format=${format}`);
+    const name = (chat.about.value?.title || id).replace(/[^\p{L}\p{N} _-]+/gu, "").trim();
+    const download = `${name.slice(0, 80) || "chat"}.${format === "json" ? "json" : "md"}`;
+    Object.assign(document.createElement("a"), { href: content, download }).click();
+    setTimeout(() => URL.revokeObjectURL(content), 60_000);
   } catch (error) {
     tell(error);
   }
 }
 
-/** @param {{chat: Chat, renaming: import("@preact/signals").Signal<boolean>, configuring: import("@preact/signals").Signal<boolean>}} props */
+/**
+ * @typedef {import("@preact/signals").Signal<boolean>} Flag
+ * @typedef {{name: string, label?: string, does?: string, detail?: string, kind?: string}} Choice
+ */
+
+/** One of several, as a menu. @param {{what: string, icon?: "models" | "pin", rows?: Choice[], current?: string, onChoose: (name: string) => void}} props */
+function Chooser({ what, icon, rows = [], current, onChoose }) {
+  const chosen = rows.find(({ name }) => name === current);
+  const label = chosen?.label ?? current ?? "";
+  if (rows.length < 2) return label && html`<span class="badge">${label}</span>`;
+  return html`<${Menu}
+    label=${label || what}
+    aria-label=${`${what}: ${label || "not chosen"}`}
+    title=${what}
+    icon=${icon}
+    short=${false}
+    kind="quiet chooser"
+    items=${rows.map(({ name, label, does, detail, kind }) => ({
+      label: label ?? name,
+      note: does ?? (detail || kind),
+      checked: name === current,
+      run: () => onChoose(name),
+    }))}
+  />`;
+}
+
+/** @param {{chat: Chat, renaming: Flag, configuring: Flag}} props */
 export function Header({ chat, renaming, configuring }) {
   const about = chat.about.value ?? {};
-  const known = options.value;
-  const isNew = chat.id.value === null;
+  const { models, modes } = options.value ?? {};
+  const id = chat.id.value;
   const loading = chat.loading.value;
-  useEffect(() => void refreshOptions(), [chat]);
-  const model = about.model || known?.models?.find((/** @type {any} */ each) => each.current)?.name || "";
-  const mode = known?.modes?.find((/** @type {any} */ each) => each.name === about.mode);
+  const title = id === null ? "New chat" : about.title || "Untitled";
+  useEffect(() => void refreshOptions(id), [id]);
+  useEffect(() => void (document.title = id === null ? "Shepherd" : `${title} · Shepherd`), [title]);
+  const model = (id === null && about.model) || models?.find((/** @type {any} */ each) => each.current)?.name;
+  const rename = () => (renaming.value = true);
+  const configure = () => (configuring.value = true);
+  const actions = [
+    { label: "Rename", icon: "edit", run: rename },
+    { label: "System prompt and sampling", icon: "settings", run: configure },
+    { label: "Export as Markdown", icon: "download", run: () => exportChat(chat, "markdown") },
+    { label: "Export as JSON", icon: "download", run: () => exportChat(chat, "json") },
+  ];
   return html`<header class="chat-head">
+    <${Button} label="Chats and panels" icon="menu" kind="quiet narrow" short aria-expanded=${String(drawerOpen.value)}
+      onClick=${() => (drawerOpen.value = true)} />
     ${
       renaming.value
         ? html`<${Rename} chat=${chat} onDone=${() => (renaming.value = false)} />`
         : html`<h1 class="chat-title">
-          ${
-            isNew
-              ? "New chat"
-              : html`<button type="button" title="Rename" onClick=${() => (renaming.value = true)}>${about.title || "Untitled"}</button>`
-          }
+          ${id === null ? title : html`<button type="button" title="Rename" onClick=${rename}>${title}</button>`}
         </h1>`
     }
     <div class="chat-tools">
-      ${
-        known?.models?.length
-          ? html`<${Menu}
-            label=${model || "Choose a model"}
-            aria-label=${`Model: ${model || "none"}`}
-            title="Model"
-            icon="models"
-            short=${false}
-            class="button quiet model"
-            items=${known.models.map((/** @type {any} */ each) => ({
-              label: each.name,
-              note: each.detail || each.kind,
-              checked: each.name === model,
-              run: () => chat.change({ model: each.name }),
-            }))}
-          />`
-          : model && html`<span class="badge">${model}</span>`
-      }
-      ${
-        known?.modes?.length > 1 &&
-        html`<${Menu}
-        label=${mode?.label ?? "Mode"}
-        aria-label=${`Mode: ${mode?.label ?? "not chosen"}`}
-        title="Mode"
-        short=${false}
-        class="button quiet mode"
-        items=${known.modes.map((/** @type {any} */ each) => ({
-          label: each.label,
-          note: each.does,
-          checked: each.name === about.mode,
-          run: () => chat.change({ mode: each.name }),
-        }))}
-      />`
-      }
-      <${Button} label="System prompt and sampling" icon="settings" kind="quiet" short onClick=${() => (configuring.value = true)} />
-      ${
-        !isNew &&
-        html`<${Menu}
-        label="More"
-        icon="more"
-        items=${[
-          { label: "Rename", icon: "edit", run: () => (renaming.value = true) },
-          { label: "Export as Markdown", icon: "download", run: () => exportChat(chat, "markdown") },
-          { label: "Export as JSON", icon: "download", run: () => exportChat(chat, "json") },
-        ]}
-      />`
-      }
-      <${Button}
-        label=${windowOpen.value ? "Hide the living window" : "Show the living window"}
-        icon="window"
-        kind="quiet"
-        short
-        aria-expanded=${String(windowOpen.value)}
-        onClick=${toggleWindow}
-      />
+      <${Chooser} what="Model" icon="models" rows=${models} current=${model ?? about.model} onChoose=${(/** @type {string} */ name) => chat.change({ model: name })} />
+      <${Chooser} what="Mode" icon="pin" rows=${modes} current=${about.mode ?? modes?.[0]?.name} onChoose=${(/** @type {string} */ name) => chat.change({ mode: name })} />
+      <${Button} label="System prompt and sampling" icon="settings" kind="quiet wide" short onClick=${configure} />
+      <${Menu} label="More" icon="more" items=${id === null ? actions.slice(1, 2) : actions} />
+      <${Button} label=${windowOpen.value ? "Hide the living window" : "Show the living window"} icon="window" kind="quiet wide" short
+        aria-expanded=${String(windowOpen.value)} onClick=${toggleWindow} />
     </div>
-    ${
-      loading &&
-      html`<div class="loading" role="status">
-      <span>Loading ${loading.model}${loading.total ? `: ${formatBytes(loading.done)} of ${formatBytes(loading.total)}` : "…"}</span>
-      <progress aria-label=${`Loading ${loading.model}`} max=${loading.total || undefined} value=${loading.total ? loading.done : undefined} />
-    </div>`
-    }
+    ${loading && html`<p class="loading" role="status">Loading ${loading}…<progress aria-label=${`Loading ${loading}`} /></p>`}
     ${configuring.value && html`<${Settings} chat=${chat} onClose=${() => (configuring.value = false)} />`}
   </header>`;
 }
@@ -142,15 +115,9 @@ function Rename({ chat, onDone }) {
     if (event.key === "Enter") event.target.blur();
     if (event.key === "Escape") (event.stopPropagation(), (event.target.value = before), event.target.blur());
   }
-  return html`<input
-    class="chat-title"
-    aria-label="Title"
-    maxlength="200"
-    value=${before}
+  return html`<input class="chat-title" aria-label="Title" maxlength="200" value=${before}
     ref=${(/** @type {HTMLInputElement | null} */ box) => box && document.activeElement !== box && (box.focus(), box.select())}
-    onKeyDown=${onKeyDown}
-    onBlur=${keep}
-  />`;
+    onKeyDown=${onKeyDown} onBlur=${keep} />`;
 }
 
 /** @param {{chat: Chat, onClose: () => void}} props */
@@ -171,16 +138,9 @@ function Settings({ chat, onClose }) {
   }
   const isWrong = SAMPLING.some(problem);
   function keep() {
-    const sampling = Object.fromEntries(
-      SAMPLING.map(([name]) => [name, given[name].trim() ? Number(given[name]) : null]).filter(
-        ([name, value]) => value !== null || about.sampling?.[/** @type {string} */ (name)] != null,
-      ),
-    );
-    const what = {
-      ...(system !== (about.system ?? "") && { system }),
-      ...(Object.keys(sampling).length && { sampling }),
-    };
-    if (Object.keys(what).length) chat.change(what);
+    const filled = SAMPLING.filter(([name]) => given[name].trim());
+    const sampling = Object.fromEntries(filled.map(([name]) => [name, Number(given[name])]));
+    chat.change({ system, sampling });
     onClose();
   }
   const footer = html`<${Button} label="Cancel" onClick=${onClose} />

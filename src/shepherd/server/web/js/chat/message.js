@@ -16,6 +16,16 @@ const MOST_CHARS = 20_000;
 /** A quiet line. @param {{text: string}} props */
 export const Note = ({ text }) => html`<p class="note-line">${text}</p>`;
 
+/** What goes with a question: a text file, or what came back from the memory. @param {{text: string}} props */
+function Aside({ text }) {
+  const [first, ...rest] = text.trim().split("\n");
+  if (!rest.length) return html`<${Note} text=${first} />`;
+  return html`<details class="thought aside">
+    <summary><${Icon} name="file" size=${16} />${first.replace(/^\[|[\]:]$/g, "")}</summary>
+    <pre class="plain" tabindex="0" role="group" aria-label="Text">${rest.join("\n").slice(0, MOST_CHARS)}</pre>
+  </details>`;
+}
+
 /** An image or a recording of a message, which needs the key to be read. @param {{part: any}} props */
 function Media({ part }) {
   const [found, setFound] = useState({ url: "", error: "" });
@@ -44,18 +54,12 @@ function Folded({ text, most, line = (each) => `${each}\n` }) {
   const isFolded = n_hidden > 1 && !isOpen;
   const shown = isFolded ? lines.slice(0, most) : lines;
   return html`<pre class="plain" tabindex="0" role="group" aria-label="Text">${shown.map(line)}</pre>
-    ${
-      n_hidden > 1 &&
-      html`<button type="button" class="button quiet small" aria-expanded=${String(isOpen)} onClick=${() => setOpen(!isOpen)}>
-      ${isOpen ? "Show less" : `${formatCount(n_hidden)} more lines`}
-    </button>`
-    }`;
+    ${n_hidden > 1 && html`<${Button} label=${isOpen ? "Show less" : `${formatCount(n_hidden)} more lines`} kind="quiet small" aria-expanded=${String(isOpen)} onClick=${() => setOpen(!isOpen)} />`}`;
 }
 
 /** @param {{diff: string}} props */
-export const Diff = ({ diff }) => html`<div class="diff">
-  <${Folded} text=${diff} most=${DIFF_LINES} line=${diffLine} />
-</div>`;
+export const Diff = ({ diff }) =>
+  html`<div class="diff"><${Folded} text=${diff} most=${DIFF_LINES} line=${diffLine} /></div>`;
 
 /** @param {string} line @param {number} at */
 function diffLine(line, at) {
@@ -72,36 +76,33 @@ export function argumentsText(given) {
     .join(", ");
 }
 
-/** @param {{block: import("./store.js").CallBlock, isLive: boolean}} props */
+/** A call as the terminal shows it: what it is, and the difference that it made; the rest is folded.
+ * @param {{block: import("./store.js").CallBlock, isLive: boolean}} props */
 function Call({ block, isLive }) {
   const call = block.call.value;
   const result = block.result.value;
   const line = block.line.value;
-  const status = result ? (result.ok ? "done" : "failed") : call.bad ? "failed" : isLive ? "running" : "not answered";
+  const hasFailed = result ? !result.ok : !!call.bad;
+  const status = hasFailed ? "failed" : result ? "done" : isLive ? "running" : "not answered";
   const shown = argumentsText(call.arguments);
-  return html`<details class="call" data-status=${status} open=${result?.diff ? true : undefined}>
-    <summary>
-      <${Icon} name=${status === "failed" ? "warning" : "tool"} size=${16} />
-      <span class="call-name">${call.name}</span>
-      <code class="call-arguments">${shown.slice(0, 200)}</code>
-      <span class="call-status">${result?.summary || status}</span>
-    </summary>
-    ${
-      shown &&
-      html`<h4>Arguments</h4>
-      <${Folded} text=${typeof call.arguments === "string" ? shown : JSON.stringify(call.arguments, null, 2)} most=${HEAD_LINES * 2} />`
-    }
+  const whole = typeof call.arguments === "string" ? shown : JSON.stringify(call.arguments, null, 2);
+  return html`<div class="call" data-status=${status}>
+    <details>
+      <summary>
+        <${Icon} name=${hasFailed ? "warning" : "tool"} size=${16} />
+        <span class="call-name">${call.name}</span>
+        <code class="call-arguments">${shown.slice(0, 200)}</code>
+        <span class="call-status">${result?.summary || status}</span>
+      </summary>
+      ${shown && html`<h3>Arguments</h3><${Folded} text=${whole} most=${HEAD_LINES * 2} />`}
+      ${result?.content && html`<h3>Result</h3><${Folded} text=${result.content} most=${HEAD_LINES} />`}
+      ${result?.more && html`<${Note} text="The model has read more than the page shows." />`}
+    </details>
     ${call.bad && html`<p class="bad">${call.bad}</p>`}
     ${result?.diff && html`<${Diff} diff=${result.diff} />`}
-    ${
-      result?.content &&
-      html`<h4>Result</h4>
-      <${Folded} text=${result.content} most=${HEAD_LINES} />
-      ${result.more && html`<p class="note-line">The model has read more than the page shows.</p>`}`
-    }
     ${(result?.media ?? []).map((/** @type {any} */ part, /** @type {number} */ at) => html`<${Media} key=${at} part=${part} />`)}
-  </details>
-  ${!result && isLive && line && html`<p class="call-line">${line}</p>`}`;
+    ${!result && isLive && line && html`<p class="call-line">${line}</p>`}
+  </div>`;
 }
 
 /** @param {{text: string, isLive: boolean}} props */
@@ -117,35 +118,28 @@ function Thought({ text, isLive }) {
 
 /** @param {{block: import("./store.js").Block, isLive: boolean}} props `isLive`: it may grow */
 function BlockView({ block, isLive }) {
-  switch (block.type) {
-    case "text":
-      return html`<${Markdown} text=${block.text.value} isDone=${!isLive} />`;
-    case "thought":
-      return html`<${Thought} text=${block.text.value} isLive=${isLive} />`;
-    case "notice":
-      return html`<${Note} text=${block.text.value} />`;
-    case "call":
-      return html`<${Call} block=${block} isLive=${isLive} />`;
-    default:
-      return html`<${Media} part=${block.part} />`;
-  }
+  if (block.type === "call") return html`<${Call} block=${block} isLive=${isLive} />`;
+  if (block.type === "media") return html`<${Media} part=${block.part} />`;
+  const text = block.text.value;
+  if (block.type === "notice") return html`<${Note} text=${text} />`;
+  if (block.type === "thought") return html`<${Thought} text=${text} isLive=${isLive} />`;
+  return html`<${Markdown} text=${text} isDone=${!isLive} />`;
 }
 
 /** What the answers of one turn cost. @param {{stats: import("./store.js").Stats[]}} props */
 function Figures({ stats }) {
   const last = stats.at(-1);
   if (!last) return null;
-  const n_read = (last.cached ?? 0) + (last.new ?? 0);
-  const n_written = stats.reduce((sum, each) => sum + (each.output ?? 0), 0);
-  const parts = [
-    `${formatCount(n_read)} read`,
-    `${formatCount(last.cached ?? 0)} cached`,
-    `${formatCount(last.new ?? 0)} new`,
-  ];
-  parts.push(`${formatCount(n_written)} written`);
-  if (stats[0].first_token_s !== undefined) parts.push(`${stats[0].first_token_s.toFixed(2)} s to the first`);
-  if (last.tokens_per_s) parts.push(`${last.tokens_per_s.toFixed(last.tokens_per_s < 10 ? 1 : 0)} tokens/s`);
-  return html`<span class="figures" title="Tokens of this turn">${parts.join(" · ")}</span>`;
+  /** @param {"cached" | "new" | "output"} name */
+  const sum = (name) => formatCount(stats.reduce((sum, each) => sum + (each[name] ?? 0), 0));
+  const parts = [`${sum("cached")} cached`, `${sum("new")} new`, `${sum("output")} written`];
+  const { first_token_s } = stats[0];
+  const { tokens_per_s } = last;
+  if (first_token_s !== undefined) parts.push(`first after ${first_token_s.toFixed(2)} s`);
+  if (tokens_per_s) parts.push(`${tokens_per_s.toFixed(tokens_per_s < 10 ? 1 : 0)} tokens/s`);
+  return html`<span class="figures" title="Tokens of this turn, read from the cache, read anew, and written">
+    ${parts.map((part) => html`<span key=${part}>${part}</span> `)}
+  </span>`;
 }
 
 /** @param {{chat: Chat, row: import("./store.js").AnswerRow, isLast: boolean}} props */
@@ -154,14 +148,10 @@ export function Answer({ chat, row, isLast }) {
   const blocks = live ? [...row.blocks, ...live.blocks.value] : row.blocks;
   const stats = live ? [...row.stats, ...live.stats.value] : row.stats;
   const notes = chat.notes.value.get(row.index) ?? [];
-  const copy = () =>
-    copyText(
-      blocks
-        .map((block) => (block.type === "text" ? block.text.value : ""))
-        .filter(Boolean)
-        .join("\n\n"),
-      "Answer copied",
-    );
+  /** @param {"resume" | "retry"} action */
+  const turn = (action) => chat.turn(action).catch(tell);
+  const texts = blocks.map((block) => (block.type === "text" ? block.text.value : ""));
+  const copy = () => copyText(texts.filter(Boolean).join("\n\n"), "Answer copied");
   return html`<article class="message answer" aria-label="Answer">
     ${notes.map((text, at) => html`<${Note} key=${`n${at}`} text=${text} />`)}
     ${blocks.map(
@@ -174,13 +164,9 @@ export function Answer({ chat, row, isLast }) {
         : html`<footer class="message-foot">
           <${Figures} stats=${stats} />
           <span class="message-actions">
+            ${isLast && chat.canResume.value && html`<${Button} label="Continue" icon="play" kind="small" onClick=${() => turn("resume")} />`}
             <${Button} label="Copy answer" icon="copy" kind="quiet small" short onClick=${copy} />
-            ${isLast && html`<${Button} label="Retry" icon="retry" kind="quiet small" short onClick=${() => chat.turn("retry").catch(tell)} />`}
-            ${
-              isLast &&
-              chat.canResume.value &&
-              html`<${Button} label="Continue" icon="play" kind="small" onClick=${() => chat.turn("resume").catch(tell)} />`
-            }
+            ${isLast && html`<${Button} label="Retry" icon="retry" kind="quiet small" short onClick=${() => turn("retry")} />`}
           </span>
         </footer>`
     }
@@ -205,15 +191,13 @@ function Branches({ chat, at }) {
 /** @param {{chat: Chat, row: import("./store.js").UserRow, editing: import("@preact/signals").Signal<number | null>}} props */
 export function UserMessage({ chat, row, editing }) {
   const { message } = row;
-  const text = message.parts
-    .filter((part) => part.type === "text")
-    .map((part) => part.text)
-    .join("\n\n");
+  const texts = message.parts.filter((part) => part.type === "text");
+  const text = texts.map((part) => part.text).join("\n\n");
   const others = message.parts.filter((part) => part.type !== "text");
   const isEdited = editing.value === message.index && !chat.isRunning.value;
   const shown = text.length > MOST_CHARS ? `${text.slice(0, MOST_CHARS)}…` : text;
   return html`<article class="message user" aria-label="You">
-    ${others.map((part, at) => (part.type === "notice" ? html`<${Note} key=${at} text=${part.text} />` : html`<${Media} key=${at} part=${part} />`))}
+    ${others.map((part, at) => (part.type === "notice" ? html`<${Aside} key=${at} text=${part.text} />` : html`<${Media} key=${at} part=${part} />`))}
     ${
       isEdited
         ? html`<${Edit} chat=${chat} at=${message.index} text=${text} onDone=${() => (editing.value = null)} />`

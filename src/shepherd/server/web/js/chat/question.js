@@ -77,61 +77,55 @@ function Consent({ chat, question }) {
         question.diff
           ? html`<${Diff} diff=${question.diff} />`
           : given.length > 0 &&
-            html`<details>
-            <summary>Arguments</summary>
-            <pre class="plain" tabindex="0" role="group" aria-label="Arguments">${given.map(([name, value]) => `${argumentsText({ [name]: value })}\n`)}</pre>
-          </details>`
+            html`<details><summary>Arguments</summary>
+            <pre class="plain" tabindex="0" role="group" aria-label="Arguments">${given.map(([name, value]) => `${argumentsText({ [name]: value })}\n`)}</pre></details>`
       }
     </div>
     <div class="verdicts" role="group" aria-label="Your answer" onKeyDown=${onKeyDown}>
       ${verdicts.map(
         (verdict, at) =>
-          html`<button
-            type="button"
-            key=${verdict}
-            ref=${verdict === "no" ? first : undefined}
-            class="button"
-            disabled=${busy}
-            onClick=${() => give(verdict)}
-          >
+          html`<button type="button" key=${verdict} ref=${verdict === "no" ? first : undefined} class="button"
+            disabled=${busy} onClick=${() => give(verdict)}>
             <kbd>${at + 1}</kbd><span>${VERDICTS[verdict] ?? verdict}</span>
           </button>`,
       )}
     </div>`;
 }
 
-/** Tests of the formats that a string may have, and their words. */
-const FORMATS = /** @type {Record<string, [RegExp, string, string]>} */ ({
-  email: [/^[^\s@]+@[^\s@]+$/, "an e-mail address", "email"],
-  uri: [/^[a-z][a-z0-9+.-]*:\S+$/i, "an address such as https://example.org", "url"],
-  date: [/^\d{4}-\d\d-\d\d$/, "a date", "date"],
-  "date-time": [
-    /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)$/i,
-    "a time such as 2026-01-31T12:00:00Z",
-    "text",
-  ],
+/** Of the formats that a string may have: what it looks like, in words, and the type of its control. */
+const FORMATS = /** @type {Record<string, {test: RegExp, words: string, type?: string}>} */ ({
+  email: { test: /^[^\s@]+@[^\s@]+$/, words: "an e-mail address", type: "email" },
+  uri: { test: /^[a-z][a-z0-9+.-]*:\S+$/i, words: "an address such as https://example.org", type: "url" },
+  date: { test: /^\d{4}-\d\d-\d\d$/, words: "a date", type: "date" },
+  "date-time": {
+    test: /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)$/i,
+    words: "a time such as 2026-01-31T12:00:00Z",
+  },
 });
 
 /** The choices of a field: values with the texts that are shown; null = it has none.
  * @param {any} schema @returns {[string, string][] | null} */
-function choicesOf(schema) {
-  const titled = schema?.oneOf ?? schema?.anyOf;
+function choicesOf({ oneOf, anyOf, enum: values, enumNames } = {}) {
+  const titled = oneOf ?? anyOf;
   if (Array.isArray(titled) && titled.every((each) => each && "const" in each))
     return titled.map((each) => [String(each.const), String(each.title ?? each.const)]);
-  if (!Array.isArray(schema?.enum)) return null;
-  return schema.enum.map((/** @type {unknown} */ value, /** @type {number} */ at) => [
-    String(value),
-    String(schema.enumNames?.[at] ?? value),
-  ]);
+  if (!Array.isArray(values)) return null;
+  return values.map((value, at) => [String(value), String(enumNames?.[at] ?? value)]);
 }
 
-/** The kind of a field. @param {any} schema */
+/** The kind of a field: "one" or "several" of choices, or its type. @param {any} schema @returns {string} */
 function kindOf(schema) {
   if (choicesOf(schema)) return "one";
-  const type = Array.isArray(schema?.type)
-    ? schema.type.find((/** @type {string} */ each) => each !== "null")
-    : schema?.type;
-  return type === "array" ? "several" : (type ?? "string");
+  const type = [schema.type].flat().find((each) => each !== "null") ?? "string";
+  return type === "array" ? "several" : type;
+}
+
+/** What is wrong with a number or a length, as a sentence.
+ * @param {number} n @param {unknown} least @param {unknown} most @param {string} unit */
+function rangeError(n, least, most, unit) {
+  if (typeof least === "number" && n < least) return `At least ${least}${unit}, please; this is ${n}.`;
+  if (typeof most === "number" && n > most) return `At most ${most}${unit}, please; this is ${n}.`;
+  return undefined;
 }
 
 /**
@@ -139,19 +133,11 @@ function kindOf(schema) {
  * @param {any} schema @param {any} given a text; true or false; a list of values @param {boolean} isRequired
  * @returns {{value?: unknown, error?: string}}
  */
-export function readField(schema, given, isRequired) {
+function readField(schema, given, isRequired) {
   const kind = kindOf(schema);
   if (kind === "boolean") return { value: given === true };
-  /** @param {number} n @param {string} low @param {string} high @param {string} unit */
-  const range = (n, low, high, unit) => {
-    if (typeof schema[low] === "number" && n < schema[low])
-      return `At least ${schema[low]}${unit}, please; this is ${n}.`;
-    if (typeof schema[high] === "number" && n > schema[high])
-      return `At most ${schema[high]}${unit}, please; this is ${n}.`;
-    return undefined;
-  };
   if (kind === "several") {
-    const error = range(given.length, "minItems", "maxItems", " of them");
+    const error = rangeError(given.length, schema.minItems, schema.maxItems, " of them");
     return error && (given.length || isRequired) ? { error } : { value: given };
   }
   const text = String(given ?? "").trim();
@@ -160,12 +146,12 @@ export function readField(schema, given, isRequired) {
     const n = Number(text.replace(",", "."));
     if (!Number.isFinite(n)) return { error: `"${text.slice(0, 40)}" is not a number.` };
     if (kind === "integer" && !Number.isInteger(n)) return { error: "A whole number, please." };
-    const error = range(n, "minimum", "maximum", "");
+    const error = rangeError(n, schema.minimum, schema.maximum, "");
     return error ? { error } : { value: n };
   }
   const format = FORMATS[schema.format];
-  if (format && !format[0].test(text)) return { error: `This must be ${format[1]}.` };
-  const error = kind === "string" ? range([...text].length, "minLength", "maxLength", " characters") : undefined;
+  if (format && !format.test.test(text)) return { error: `This must be ${format.words}.` };
+  const error = rangeError([...text].length, schema.minLength, schema.maxLength, " characters");
   return error ? { error } : { value: text };
 }
 
@@ -173,11 +159,9 @@ export function readField(schema, given, isRequired) {
 function Form({ chat, question }) {
   const fields = Object.entries(question.url ? {} : (question.schema?.properties ?? {}));
   const required = new Set(question.schema?.required ?? []);
-  const [given, setGiven] = useState(() =>
-    Object.fromEntries(
-      fields.map(([name, schema]) => [name, schema.default ?? (kindOf(schema) === "several" ? [] : "")]),
-    ),
-  );
+  /** @param {any} schema */
+  const initial = (schema) => schema.default ?? (kindOf(schema) === "several" ? [] : "");
+  const [given, setGiven] = useState(() => Object.fromEntries(fields.map(([name, schema]) => [name, initial(schema)])));
   const [errors, setErrors] = useState(/** @type {Record<string, string | undefined>} */ ({}));
   const box = useRef(/** @type {HTMLFormElement | null} */ (null));
   useAttention(box);
@@ -186,17 +170,20 @@ function Form({ chat, question }) {
   /** @param {Event} event */
   function send(event) {
     event.preventDefault();
-    const read = fields.map(
-      ([name, schema]) => /** @type {const} */ ([name, readField(schema, given[name], required.has(name))]),
-    );
-    const wrong = Object.fromEntries(read.filter(([, { error }]) => error).map(([name, { error }]) => [name, error]));
+    const values = /** @type {Record<string, unknown>} */ ({});
+    const wrong = /** @type {Record<string, string>} */ ({});
+    for (const [name, schema] of fields) {
+      const { value, error } = readField(schema, given[name], required.has(name));
+      if (error) wrong[name] = error;
+      else if (value !== undefined) values[name] = value;
+    }
     setErrors(wrong);
-    const firstWrong = fields.findIndex(([name]) => wrong[name]);
-    if (firstWrong >= 0)
-      return /** @type {HTMLElement} */ (box.current?.querySelectorAll("input, select, textarea")[firstWrong])?.focus();
-    answer(
-      Object.fromEntries(read.filter(([, { value }]) => value !== undefined).map(([name, { value }]) => [name, value])),
-    );
+    const at = fields.findIndex(([name]) => name in wrong);
+    if (at < 0) answer(values);
+    else
+      /** @type {HTMLElement | null} */ (
+        box.current?.querySelectorAll(".field")[at]?.querySelector("input, select")
+      )?.focus();
   }
   const url = /^https?:\/\//i.test(question.url ?? "") ? question.url : "";
   return html`<form ref=${box} tabindex="-1" novalidate onSubmit=${send} aria-label=${`${question.server} asks`}>
@@ -223,19 +210,19 @@ function FormField({ name, schema, value, error, isRequired, onChange }) {
   /** @param {any} event */
   const onInput = (event) => onChange(event.target.value);
   if (kind === "boolean" || kind === "several") {
-    const all = kind === "boolean" ? [[name, schema.title ?? name]] : choices;
+    const on = new Set(kind === "several" ? value : value === true ? [name] : []);
+    /** @param {string} each */
+    function toggle(each) {
+      if (!on.delete(each)) on.add(each);
+      onChange(kind === "several" ? [...on] : on.size > 0);
+    }
     return html`<fieldset class="field">
-      <legend>${kind === "boolean" ? (schema.description ?? "") : label}</legend>
-      ${all.map(([each, title]) => {
-        const isOn = kind === "boolean" ? value === true : value.includes(each);
-        const next = () =>
-          kind === "boolean"
-            ? !isOn
-            : isOn
-              ? value.filter((/** @type {string} */ one) => one !== each)
-              : [...value, each];
-        return html`<label class="check" key=${each}><input type="checkbox" checked=${isOn} onChange=${() => onChange(next())} />${title}</label>`;
-      })}
+      <legend>${kind === "boolean" ? schema.description : label}</legend>
+      ${(kind === "boolean" ? [[name, schema.title ?? name]] : choices).map(
+        ([each, title]) => html`<label class="check" key=${each}>
+          <input type="checkbox" checked=${on.has(each)} onChange=${() => toggle(each)} />${title}
+        </label>`,
+      )}
       ${error && html`<p class="note error">${error}</p>`}
     </fieldset>`;
   }
@@ -245,6 +232,6 @@ function FormField({ name, schema, value, error, isRequired, onChange }) {
       <option value=""></option>
       ${choices.map(([each, title]) => html`<option key=${each} value=${each}>${title}</option>`)}
     <//>`;
-  const isNumber = kind === "number" || kind === "integer";
-  return html`<${Field} ...${shared} type=${FORMATS[schema.format]?.[2] ?? "text"} inputmode=${isNumber ? "decimal" : undefined} />`;
+  const mode = kind === "string" ? undefined : "decimal";
+  return html`<${Field} ...${shared} type=${FORMATS[schema.format]?.type ?? "text"} inputmode=${mode} />`;
 }

@@ -3,7 +3,7 @@ import { signal } from "@preact/signals";
 import { html } from "htm/preact";
 import { useEffect, useState } from "preact/hooks";
 import { del, get } from "../api.js";
-import { chatId, chats, drawerOpen, go, moreChats, refreshChats, tell, toast } from "../state.js";
+import { chatId, chats, drawerOpen, go, hasMoreChats, moreChats, refreshChats, tell, toast } from "../state.js";
 import { Button, VirtualList } from "../ui.js";
 import { chatOf, pathOf } from "./store.js";
 
@@ -45,25 +45,12 @@ function listRows(all) {
 
 /** @param {import("../state.js").Chat} chat */
 function remove(chat) {
-  const hide = (/** @type {boolean} */ isHidden) => {
-    const now = new Set(deleting.value);
-    if (isHidden) now.add(chat.id);
-    else now.delete(chat.id);
-    deleting.value = now;
-  };
-  hide(true);
+  const show = () => (deleting.value = new Set([...deleting.value].filter((id) => id !== chat.id)));
+  deleting.value = new Set(deleting.value).add(chat.id);
   if (chatId.value === chat.id) go("chat");
-  const timer = setTimeout(async () => {
-    try {
-      await del(pathOf(chat.id));
-      await refreshChats();
-    } catch (error) {
-      tell(error);
-    }
-    hide(false);
-  }, UNDO_MS);
-  const undo = () => (clearTimeout(timer), hide(false));
-  toast(`"${nameOf(chat)}" is deleted`, { action: { label: "Undo", run: undo }, stay_ms: UNDO_MS - 200 });
+  const timer = setTimeout(() => del(pathOf(chat.id)).then(refreshChats).catch(tell).finally(show), UNDO_MS);
+  const undo = { label: "Undo", run: () => (clearTimeout(timer), show()) };
+  toast(`"${nameOf(chat)}" is deleted`, { action: undo, stay_ms: UNDO_MS - 200 });
 }
 
 /** @param {import("../state.js").Chat} chat */
@@ -80,60 +67,28 @@ export function ChatList() {
   }, []);
   const shown = (chats.value ?? []).filter((chat) => !deleting.value.has(chat.id));
   return html`<div class="chat-list">
-    <input
-      type="search"
-      aria-label="Search all chats"
-      placeholder="Search all chats"
-      maxlength="500"
-      value=${text}
+    <input type="search" aria-label="Search all chats" placeholder="Search all chats" maxlength="500" value=${text}
       onInput=${(/** @type {any} */ event) => setText(event.target.value)}
-      onKeyDown=${(/** @type {KeyboardEvent} */ event) => event.key === "Escape" && text && (event.preventDefault(), setText(""))}
-    />
+      onKeyDown=${(/** @type {KeyboardEvent} */ event) => event.key === "Escape" && text && (event.preventDefault(), setText(""))} />
     ${
       text.trim()
         ? html`<${Results} text=${text.trim()} />`
         : shown.length === 0
           ? html`<p class="empty small">${chats.value === null ? "" : "No chats yet"}</p>`
-          : html`<${VirtualList}
-            label="Chats"
-            class="list"
-            items=${listRows(shown)}
-            keyOf=${(/** @type {ListRow} */ row) => row.key}
-            height=${36}
-            onEnd=${() => {}}
-            render=${(/** @type {ListRow} */ row) => (row.chat ? html`<${Entry} chat=${row.chat} isOpen=${row.chat.id === open} />` : html`<h2 class="day">${row.day}</h2>`)}
-          />
-          <${More} n=${shown.length} />`
+          : html`<${VirtualList} label="Chats" class="list" items=${listRows(shown)}
+            keyOf=${(/** @type {ListRow} */ row) => row.key} height=${36}
+            render=${(/** @type {ListRow} */ row) => (row.chat ? html`<${Entry} chat=${row.chat} isOpen=${row.chat.id === open} />` : html`<h2 class="day">${row.day}</h2>`)} />
+          ${hasMoreChats.value && html`<${Button} label="Older chats" kind="quiet small" onClick=${() => moreChats().catch(tell)} />`}`
     }
   </div>`;
-}
-
-/** The next page of chats, where there is one. @param {{n: number}} props */
-function More({ n }) {
-  const [isAll, setAll] = useState(false);
-  const [busy, setBusy] = useState(false);
-  if (isAll || n < 100) return null;
-  const more = () => {
-    setBusy(true);
-    const before = chats.value?.length;
-    moreChats().then(
-      () => (setBusy(false), setAll(chats.value?.length === before)),
-      (error) => (setBusy(false), tell(error)),
-    );
-  };
-  return html`<${Button} label="Older chats" kind="quiet small" disabled=${busy} onClick=${more} />`;
 }
 
 /** @param {{chat: import("../state.js").Chat, isOpen: boolean}} props */
 function Entry({ chat, isOpen }) {
   const isRunning = isOpen ? chatOf(chat.id).isRunning.value : chat.running;
   return html`<div class="entry">
-    <a
-      href=${`#/chat/${encodeURIComponent(chat.id)}`}
-      aria-current=${isOpen ? "page" : undefined}
-      title=${chat.error || chat.first || nameOf(chat)}
-      onClick=${() => (drawerOpen.value = false)}
-    >
+    <a href=${`#/chat/${encodeURIComponent(chat.id)}`} aria-current=${isOpen ? "page" : undefined}
+      title=${chat.error || chat.first || nameOf(chat)} onClick=${() => (drawerOpen.value = false)}>
       <span class="entry-title">${nameOf(chat)}</span>
       ${isRunning && html`<span class="pulse"><span class="hidden">an answer is being written</span></span>`}
       ${chat.error && html`<span class="badge bad">unreadable</span>`}
@@ -162,7 +117,10 @@ function Results({ text }) {
       ${found.results.map((result, at) => {
         const inside = html`<span class="entry-title">${result.title || "Conversation"}</span><small>${result.excerpt}</small>`;
         if (!result.chat) return html`<li key=${at}><div class="result">${inside}</div></li>`;
-        const show = () => ((target.value = { chat: result.chat, at: result.at }), (drawerOpen.value = false));
+        const show = () => {
+          if (typeof result.at === "number") target.value = { chat: result.chat, at: result.at };
+          drawerOpen.value = false;
+        };
         return html`<li key=${at}><a class="result" href=${`#/chat/${encodeURIComponent(result.chat)}`} onClick=${show}>${inside}</a></li>`;
       })}
       ${found.results.length === 0 && html`<li class="empty small">Nothing found</li>`}

@@ -21,7 +21,7 @@ import { formatCount } from "../ui.js";
  * @typedef {{type: "call", id: string, call: AnySignal, line: AnySignal, result: AnySignal}} CallBlock
  * @typedef {{type: "media", part: Part}} MediaBlock
  * @typedef {TextBlock | CallBlock | MediaBlock} Block
- * @typedef {{key: string, kind: "user", message: Message}} UserRow
+ * @typedef {{key: string, kind: "user", index: number, message: Message}} UserRow
  * @typedef {{key: string, kind: "answer", index: number, blocks: Block[], stats: Stats[], live?: Live}} AnswerRow
  * @typedef {UserRow | AnswerRow} Row
  * @typedef {{index: number, blocks: import("@preact/signals").Signal<Block[]>, status: AnySignal, stats: AnySignal}} Live
@@ -29,15 +29,18 @@ import { formatCount } from "../ui.js";
  * @typedef {{name: string, type: string, data: string}} Attachment
  */
 
-/** The server's models, modes, commands, and what the model takes; null = not asked yet. */
+/** The models, modes and commands of the open chat, and what its model takes; null = not asked yet. */
 export const options = signal(/** @type {any} */ (null));
-export const refreshOptions = () =>
-  get("v1/chats/options").then(
-    (found) => (options.value = found),
-    () => {},
-  );
+/** @param {string | null} id */
+export async function refreshOptions(id) {
+  const found = await get(`v1/chats/options${id === null ? "" : `?chat=${encodeURIComponent(id)}`}`).catch(() => null);
+  if (found) options.value = found;
+}
 
+/** Messages that are read at once. */
 const PAGE = 200;
+/** Characters after which a text is read out without waiting for its end. */
+const LONGEST_SENTENCE = 1000;
 /** @param {string} id */
 export const pathOf = (id) => `v1/chats/${encodeURIComponent(id)}`;
 
@@ -62,7 +65,7 @@ export function rowsOf(messages) {
     if (message.role === "system") continue;
     const isResult = message.parts.length > 0 && message.parts.every((part) => part.type === "result");
     if (message.role === "user" && !isResult) {
-      rows.push({ key: `q${message.index}`, kind: "user", message });
+      rows.push({ key: `q${message.index}`, kind: "user", index: message.index, message });
       continue;
     }
     let row = rows.at(-1);
@@ -110,8 +113,8 @@ export class Chat {
     this.problem = signal("");
     /** Quiet lines, by the index of the answer in front of which they stand. */
     this.notes = signal(/** @type {Map<number, string[]>} */ (new Map()));
-    /** The model that loads: {model, done, total}. */
-    this.loading = signal(/** @type {any} */ (null));
+    /** The model that loads; "" = none. */
+    this.loading = signal("");
     /** The newest whole sentences, for screen readers. */
     this.spoken = signal("");
     this.isRunning = computed(() => this.live.value !== null);
@@ -124,10 +127,13 @@ export class Chat {
       else rows.push({ key: `a${live.index + 1}`, kind: "answer", index: live.index + 1, blocks: [], stats: [], live });
       return rows;
     });
-    this.hasMore = computed(() => (this.messages.value[0]?.index ?? 0) > 0);
     this.unspoken = "";
     this.isReading = false;
     this.abort = /** @type {AbortController | null} */ (null);
+  }
+
+  get path() {
+    return pathOf(this.id.value ?? "");
   }
 
   /** Reads the chat and its events until the function that comes back is called. */
@@ -144,7 +150,7 @@ export class Chat {
     while (!stop.aborted) {
       try {
         const about = await this.#load(stop);
-        await stream(`${pathOf(about.id)}/events`, {
+        await stream(`${this.path}/events`, {
           signal: stop,
           lastId: about.running ? "" : String(about.last_event ?? ""),
           onEvent: ({ type, data }) => {
@@ -155,10 +161,8 @@ export class Chat {
       } catch (error) {
         if (stop.aborted) return;
         if (!(error instanceof ApiError)) throw error;
-        if (error.status >= 400 && error.status < 500 && error.status !== 429) {
-          this.problem.value = error.message;
-          return;
-        }
+        const isFinal = error.status >= 400 && error.status < 500 && error.status !== 429;
+        if (isFinal) return void (this.problem.value = error.message);
       }
       await new Promise((resolve) => setTimeout(resolve, wait_ms));
       wait_ms = Math.min(wait_ms * 2, 8000);
@@ -167,9 +171,7 @@ export class Chat {
 
   /** @param {AbortSignal} [stop] */
   async #load(stop) {
-    const { messages, questions, ...about } = await get(`${pathOf(this.id.value ?? "")}?limit=${PAGE}`, {
-      signal: stop,
-    });
+    const { messages, questions, ...about } = await get(`${this.path}?limit=${PAGE}`, { signal: stop });
     batch(() => {
       this.#replace(messages[0]?.index ?? 0, messages);
       this.questions.value = questions ?? [];
@@ -184,15 +186,16 @@ export class Chat {
 
   /** Reads the page in front of the first message, and on until the message `index` is there. @param {number} [index] */
   async readEarlier(index = Infinity) {
-    if (this.isReading || !this.hasMore.value) return;
+    const first = () => this.messages.value[0]?.index ?? 0;
+    if (this.isReading || first() === 0) return;
     this.isReading = true;
     try {
       do {
-        const first = this.messages.value[0].index;
-        const page = await get(`${pathOf(this.id.value ?? "")}?before=${first}&limit=${PAGE}`);
-        if (!page.messages.length || this.messages.value[0]?.index !== first) break;
+        const before = first();
+        const page = await get(`${this.path}?before=${before}&limit=${PAGE}`);
+        if (!page.messages.length || first() !== before) break;
         this.messages.value = [...page.messages, ...this.messages.value];
-      } while (this.hasMore.value && this.messages.value[0].index > index);
+      } while (first() > index);
     } finally {
       this.isReading = false;
     }
@@ -205,11 +208,11 @@ export class Chat {
 
   // what a person does
 
-  /** @param {string} action @param {{text?: string, at?: number, attachments?: Attachment[], quotes?: string[]}} [how] */
+  /** @param {string} action @param {{text?: string, at?: number, attachments?: Attachment[], quotes?: number[]}} [how] */
   async turn(action, how = {}) {
     await this.begin();
     this.problem.value = "";
-    await post(`${pathOf(this.id.value ?? "")}/turn`, { action, ...how });
+    await post(`${this.path}/turn`, { action, ...how });
   }
 
   /** Makes the chat on the server, if it is not there yet. */
@@ -231,8 +234,9 @@ export class Chat {
     this.about.value = { ...before, ...what };
     if (this.id.value === null) return;
     try {
-      const now = await patch(pathOf(this.id.value), what);
+      const now = await patch(this.path, what);
       if (now?.model) this.about.value = { ...this.about.value, model: now.model };
+      if ("model" in what) refreshOptions(this.id.value);
       if ("title" in what) state.refreshChats().catch(() => {});
     } catch (error) {
       this.about.value = before;
@@ -240,25 +244,25 @@ export class Chat {
     }
   }
 
-  stop = () => this.id.value !== null && post(`${pathOf(this.id.value)}/stop`).catch(state.tell);
+  stop = () => this.id.value !== null && post(`${this.path}/stop`).catch(state.tell);
 
   /** @param {string} line */
   async command(line) {
     await this.begin();
-    const { lines, changed } = await post(`${pathOf(this.id.value ?? "")}/command`, { line });
+    const { lines, changed } = await post(`${this.path}/command`, { line });
     for (const each of lines ?? []) this.note(each);
     if (changed) await this.#load();
   }
 
   /** @param {string} question @param {Record<string, unknown>} answer */
   async answer(question, answer) {
-    await post(`${pathOf(this.id.value ?? "")}/questions/${encodeURIComponent(question)}`, answer);
+    await post(`${this.path}/questions/${encodeURIComponent(question)}`, answer);
     this.on_answered({ id: question });
   }
 
   /** @param {number} at @param {number} branch */
   async switchBranch(at, branch) {
-    await post(`${pathOf(this.id.value ?? "")}/branch`, { at, branch });
+    await post(`${this.path}/branch`, { at, branch });
     this.#replace(at, []);
     await this.#load();
   }
@@ -274,30 +278,32 @@ export class Chat {
   /** @param {any} event */
   on_turn({ index, messages = [] }) {
     this.#replace(index, messages);
-    const live = { index, blocks: signal([]), status: signal("Waiting for the model"), stats: signal([]) };
-    const notes = new Map([...this.notes.value].filter(([at]) => at <= index));
-    Object.assign(this, { unspoken: "" });
-    this.notes.value = notes;
-    this.live.value = live;
+    this.unspoken = "";
+    this.notes.value = new Map([...this.notes.value].filter(([at]) => at <= index));
+    this.live.value = { index, blocks: signal([]), status: signal("Waiting for the model"), stats: signal([]) };
     this.problem.value = "";
     this.canResume.value = false;
   }
+  /** What the turn does now. @param {string} text */
+  #does(text) {
+    if (this.live.value) this.live.value.status.value = text;
+  }
   /** @param {any} event */
   on_started({ model, recalled, instead_of }) {
-    this.loading.value = null;
-    if (this.live.value) this.live.value.status.value = "Reading";
+    this.loading.value = "";
+    this.#does("Reading");
     if (instead_of?.length) this.note(`${model} answers instead of ${instead_of.join(", ")}`);
     const words = recalled?.words ?? recalled?.terms ?? [];
     if (recalled) this.note(words.length ? `Came back: ${words.join(", ")}` : "Something said earlier came back");
   }
   /** @param {any} event */
   on_progress({ done, total }) {
-    if (this.live.value) this.live.value.status.value = `Reading ${formatCount(done)} of ${formatCount(total)} tokens`;
+    this.#does(`Reading ${formatCount(done)} of ${formatCount(total)} tokens`);
   }
   /** @param {any} event */
   on_loading(event) {
-    this.loading.value = event.total && event.done >= event.total ? null : event;
-    if (this.live.value) this.live.value.status.value = `Loading ${event.model}`;
+    this.loading.value = event.model;
+    this.#does(`Loading ${event.model}`);
   }
   /** @param {any} event */
   on_evicted({ tokens }) {
@@ -305,71 +311,70 @@ export class Chat {
   }
   /** @param {any} event */
   on_text({ text }) {
+    this.#does("Writing");
     this.#append("text", text);
     this.unspoken += text;
-    const end = this.unspoken.search(/[.!?:\n](?=\s[^]*?$)(?![^]*[.!?:\n]\s)/);
-    if (end < 0) return;
-    this.spoken.value = this.unspoken.slice(0, end + 1);
-    this.unspoken = this.unspoken.slice(end + 1);
+    const whole = /^[^]*[.!?:\n](?=\s)/.exec(this.unspoken)?.[0] ?? "";
+    if (!whole && this.unspoken.length < LONGEST_SENTENCE) return;
+    this.spoken.value = whole || this.unspoken;
+    this.unspoken = this.unspoken.slice(this.spoken.value.length);
   }
   /** @param {any} event */
   on_thought({ text }) {
+    this.#does("Thinking");
     this.#append("thought", text);
   }
   /** @param {"text" | "thought"} type @param {string} text */
   #append(type, text) {
-    const live = this.live.value;
-    if (!live) return;
-    const last = live.blocks.value.at(-1);
-    live.status.value = type === "text" ? "Writing" : "Thinking";
+    const last = this.live.value?.blocks.value.at(-1);
     if (last?.type === type) last.text.value += text;
-    else live.blocks.value = [...live.blocks.value, textBlock(type, text)];
+    else this.#push(textBlock(type, text));
   }
-  /** @param {Part} part */
+  /** @param {Part} part that only one provider has */
   on_part(part) {
     const block = blockOf(part);
     if (block) this.#push(block);
-    else this.#call(part.id)?.result && /** @type {CallBlock} */ ((this.#call(part.id)).result.value = part);
+    else this.on_returned(part);
   }
   /** @param {Block} block */
   #push(block) {
     if (this.live.value) this.live.value.blocks.value = [...this.live.value.blocks.value, block];
   }
-  /** @param {string} id @returns {CallBlock | undefined} */
+  /** @param {string} id @returns {Partial<CallBlock>} nothing, where the call is not of this turn */
   #call(id) {
-    return /** @type {CallBlock | undefined} */ (
-      this.live.value?.blocks.value.findLast((block) => block.type === "call" && block.id === id)
-    );
+    const found = this.live.value?.blocks.value.findLast((block) => block.type === "call" && block.id === id);
+    return found?.type === "call" ? found : {};
   }
   /** @param {any} event */
   on_call(event) {
+    this.#does(`Calling ${event.name}`);
     this.#push(callBlock({ ...event, arguments: "" }));
-    if (this.live.value) this.live.value.status.value = `Calling ${event.name}`;
   }
   /** @param {any} event */
   on_arguments({ id, text }) {
-    const block = this.#call(id);
-    if (block) block.call.value = { ...block.call.value, arguments: block.call.value.arguments + text };
+    const { call } = this.#call(id);
+    if (call) call.value = { ...call.value, arguments: call.value.arguments + text };
   }
   /** @param {any} event */
-  on_called(call) {
-    const block = this.#call(call.id);
-    if (block) block.call.value = call;
-    else this.#push(callBlock(call));
-    if (this.live.value) this.live.value.status.value = `Running ${call.name}`;
+  on_called(event) {
+    this.#does(`Running ${event.name}`);
+    const { call } = this.#call(event.id);
+    if (call) call.value = event;
+    else this.#push(callBlock(event));
   }
   /** @param {any} event */
-  on_call_progress({ id, line }) {
-    const block = this.#call(id);
-    if (block) block.line.value = line;
+  on_call_progress(event) {
+    const { line } = this.#call(event.id);
+    if (line) line.value = event.line;
   }
-  /** @param {any} result */
-  on_returned(result) {
-    const block = this.#call(result.id);
-    if (block) block.result.value = result;
+  /** @param {any} event */
+  on_returned(event) {
+    const { result } = this.#call(event.id);
+    if (result) result.value = event;
   }
   /** @param {Question} question */
   on_question(question) {
+    this.#does("Waiting for your answer");
     this.questions.value = [...this.questions.value.filter(({ id }) => id !== question.id), question];
   }
   /** @param {{id: string}} event */
@@ -386,7 +391,7 @@ export class Chat {
     const from = index ?? messages[0]?.index ?? this.live.value?.index ?? 0;
     this.#replace(from, messages ?? []);
     this.live.value = null;
-    this.loading.value = null;
+    this.loading.value = "";
     this.questions.value = [];
     this.canResume.value = can_resume;
     this.problem.value = error?.message ?? "";
@@ -397,12 +402,9 @@ export class Chat {
   }
   /** What a turn changes besides its messages: the title, branches, the use. */
   async #refreshAbout() {
-    const {
-      messages: _messages,
-      questions: _questions,
-      ...about
-    } = await get(`${pathOf(this.id.value ?? "")}?limit=0`).catch(() => ({}));
-    if (about.id) this.about.value = about;
+    const found = await get(`${this.path}?limit=1`).catch(() => null);
+    if (found) this.about.value = found;
+    refreshOptions(this.id.value);
   }
   /** @param {any} event */
   on_saved({ id, title }) {

@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { html } from "htm/preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { addCommands, go, server, tell } from "../state.js";
+import { addCommands, isReady, server, tell } from "../state.js";
 import { Button, VirtualList } from "../ui.js";
 import { Composer } from "./composer.js";
 import { Header, exportChat } from "./header.js";
@@ -10,6 +10,8 @@ import { Answer, Note, UserMessage } from "./message.js";
 import { Questions } from "./question.js";
 import { target } from "./sidebar.js";
 import { chatOf } from "./store.js";
+
+/** @typedef {import("./store.js").Row} Row */
 
 /** @param {{id: string | null}} props null: a new chat */
 export function ChatView({ id }) {
@@ -21,6 +23,7 @@ export function ChatView({ id }) {
 function OpenChat({ chat }) {
   const renaming = useSignal(false);
   const configuring = useSignal(false);
+  const configure = () => (configuring.value = true);
   const editing = useSignal(/** @type {number | null} */ (null));
   const [isAtEnd, setAtEnd] = useState(true);
   const list = useRef(/** @type {import("../ui.js").ListHandle | null} */ (null));
@@ -50,48 +53,19 @@ function OpenChat({ chat }) {
     addEventListener("keydown", onKeyDown);
     return () => removeEventListener("keydown", onKeyDown);
   }, [chat]);
-  useEffect(
-    () =>
-      addCommands([
-        { id: "chat-new", label: "New chat", icon: "plus", run: () => go("chat") },
-        { id: "chat-write", label: "Write a message", icon: "edit", run: () => input.current?.focus() },
-        {
-          id: "chat-stop",
-          label: "Stop the answer",
-          icon: "stop",
-          keys: "Esc",
-          run: () => chat.isRunning.value && chat.stop(),
-        },
-        { id: "chat-retry", label: "Answer again", icon: "retry", run: () => chat.turn("retry").catch(tell) },
-        {
-          id: "chat-edit",
-          label: "Edit the last question",
-          icon: "edit",
-          hint: "Up in an empty message",
-          run: editLast,
-        },
-        {
-          id: "chat-rename",
-          label: "Rename this chat",
-          icon: "edit",
-          run: () => (renaming.value = chat.id.value !== null),
-        },
-        {
-          id: "chat-settings",
-          label: "System prompt and sampling",
-          icon: "settings",
-          run: () => (configuring.value = true),
-        },
-        {
-          id: "chat-markdown",
-          label: "Export this chat as Markdown",
-          icon: "download",
-          run: () => exportChat(chat, "markdown"),
-        },
-        { id: "chat-json", label: "Export this chat as JSON", icon: "download", run: () => exportChat(chat, "json") },
-      ]),
-    [chat],
-  );
+  useEffect(() => {
+    const rename = () => (renaming.value = chat.id.value !== null);
+    return addCommands([
+      { id: "chat-write", label: "Write a message", icon: "edit", run: () => input.current?.focus() },
+      { id: "chat-stop", label: "Stop the answer", icon: "stop", keys: "Esc", run: () => isRunning && chat.stop() },
+      { id: "chat-retry", label: "Answer again", icon: "retry", run: () => chat.turn("retry").catch(tell) },
+      { id: "chat-edit", label: "Edit the last question", icon: "edit", hint: "Up in an empty message", run: editLast },
+      { id: "chat-rename", label: "Rename this chat", icon: "edit", run: rename },
+      { id: "chat-settings", label: "System prompt and sampling", icon: "settings", run: configure },
+      { id: "chat-md", label: "Export as Markdown", icon: "download", run: () => exportChat(chat, "markdown") },
+      { id: "chat-json", label: "Export as JSON", icon: "download", run: () => exportChat(chat, "json") },
+    ]);
+  }, [chat, isRunning]);
 
   // A result of the search names a message: read back to it, and show it.
   const wanted = target.value;
@@ -99,34 +73,24 @@ function OpenChat({ chat }) {
     if (!wanted || wanted.chat !== chat.id.value || !chat.about.value) return;
     target.value = null;
     chat.readEarlier(wanted.at).then(() => {
-      const at = chat.rows.value.findLastIndex(
-        (row) => (row.kind === "user" ? row.message.index : row.index) <= wanted.at,
-      );
+      const at = chat.rows.value.findLastIndex((row) => row.index <= wanted.at);
       if (at >= 0) list.current?.scrollTo(at);
     }, tell);
   }, [wanted, chat.about.value]);
 
   const lastNotes = chat.notes.value.get((chat.messages.value.at(-1)?.index ?? -1) + 1) ?? [];
+  /** @param {Row} row @param {number} at */
+  const render = (row, at) =>
+    row.kind === "user"
+      ? html`<${UserMessage} chat=${chat} row=${row} editing=${editing} />`
+      : html`<${Answer} chat=${chat} row=${row} isLast=${at === rows.length - 1} />`;
   return html`<section class="chat" aria-label="Chat">
     <${Header} chat=${chat} renaming=${renaming} configuring=${configuring} />
     ${
       rows.length === 0
         ? html`<${Empty} chat=${chat} />`
-        : html`<${VirtualList}
-          class="log"
-          label="Messages"
-          items=${rows}
-          keyOf=${(/** @type {import("./store.js").Row} */ row) => row.key}
-          height=${160}
-          follow=${true}
-          handle=${list}
-          onEnd=${setAtEnd}
-          onTop=${() => chat.readEarlier().catch(tell)}
-          render=${(/** @type {import("./store.js").Row} */ row, /** @type {number} */ at) =>
-            row.kind === "user"
-              ? html`<${UserMessage} chat=${chat} row=${row} editing=${editing} />`
-              : html`<${Answer} chat=${chat} row=${row} isLast=${at === rows.length - 1} />`}
-        />`
+        : html`<${VirtualList} class="log" label="Messages" items=${rows} render=${render} keyOf=${(/** @type {Row} */ row) => row.key}
+          height=${160} follow=${true} handle=${list} onEnd=${setAtEnd} onTop=${() => chat.readEarlier().catch(tell)} />`
     }
     <div class="chat-foot">
       ${
@@ -154,15 +118,13 @@ function OpenChat({ chat }) {
 function Empty({ chat }) {
   if (chat.id.value !== null && chat.about.value === null)
     return html`<p class="chat-empty" role="status">${chat.problem.value ? "" : "Reading the chat…"}</p>`;
-  const hasModel = !server.value.ready || server.value.models.length > 0;
+  const hasModel = !isReady.value || server.value.models.length > 0;
   return html`<div class="chat-empty">
-    <h2>${hasModel ? "What is on your mind" : "No model yet"}</h2>
+    <h2>${hasModel ? "What is on your mind?" : "No model yet"}</h2>
     ${
       hasModel
-        ? html`<p class="soft">
-          Old turns that leave the window are kept in the memory, and come back when they matter.
-          <span class="keys"><kbd>/</kbd> commands <kbd>@</kbd> files <kbd>Ctrl</kbd> <kbd>K</kbd> switch</span>
-        </p>`
+        ? html`<p class="soft">Old turns that leave the window are kept in the memory, and come back when they matter.
+          <span class="keys"><kbd>/</kbd> commands <kbd>@</kbd> files <kbd>Ctrl K</kbd> switch</span></p>`
         : html`<p class="soft">This server has no model that answers.</p>
           <a class="button primary" href="#/models">Choose a model</a>`
     }
