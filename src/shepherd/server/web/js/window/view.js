@@ -165,7 +165,8 @@ function Pool({ shown, onChoose }) {
         <ul>
           ${rows.map((each) => {
             const { state, idle_s } = figures.find(({ seq }) => seq === each.seq) ?? {};
-            const place = idle_s > 5 ? `${PLACES[each.tier]}, idle ${formatDuration(Math.floor(idle_s))}` : PLACES[each.tier];
+            const place =
+              idle_s > 5 ? `${PLACES[each.tier]}, idle ${formatDuration(Math.floor(idle_s))}` : PLACES[each.tier];
             const chat = chatOf(each.session);
             return html`<li key=${keyOf(each)}>
               <button type="button" aria-current=${each === shown ? "true" : undefined}
