@@ -51,6 +51,7 @@ async def follow(page: Page, link: str) -> None:
 async def consent(page: Page) -> None:
     """The model wants to write a file."""
     await follow(page, "New chat")
+    await expect(page.get_by_role("heading", name="New chat")).to_be_visible()
     await Person(page).says("Write Buy milk to list.txt.")
     await expect(page.get_by_role("region", name="A question waits for your answer")).to_be_visible()
 
