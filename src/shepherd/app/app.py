@@ -92,15 +92,17 @@ class App:
         env: Mapping[str, str] | None = None,
         user_folder: Path | None = None,
         isolates: bool | None = None,
+        counts_use: bool = True,
     ) -> None:
         """Reads the configuration only; opens no file. `user_folder`: of the user's configuration, with the keys.
         `isolates`: models that do not say so compute in processes of their own; None = where there are several.
+        `counts_use`: what it computes counts as use of this day; not for measurements.
 
         Raises: `ConfigError` for what this version cannot run."""
         _refuse_what_cannot_run(config)
         self.config = config
         self._cache_folder = cache_folder or Path(platformdirs.user_cache_dir("shepherd"))
-        self._wants_isolation = isolates
+        self._wants_isolation, self._counts_use = isolates, counts_use
         self._snapshots = snapshot_folder(config, self._cache_folder)
         self._spending, self._use = user_spending(), LocalUse(user_usage(), self._computed)
         self._env = os.environ if env is None else env
@@ -181,7 +183,8 @@ class App:
                 self.person_at_chats.running = self._chats.asked.values
                 await self.tools.ready(all_of_them=patient)
                 dispatcher.watch.start()
-                self._use.start()
+                if self._counts_use:
+                    self._use.start()
                 self._is_ready = True
         except Exception as error:
             if self._closed:  # stopped while it was loading: the error reaches no caller
@@ -512,7 +515,8 @@ class App:
                 self._reranking.close()
             if dispatcher is not None:
                 dispatcher.pool.close()
-                self._use.save()
+                if self._counts_use:
+                    self._use.save()
                 self._dispatcher = None
             self._stores.close()
             self._compactions.close()

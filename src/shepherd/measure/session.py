@@ -230,7 +230,7 @@ class Session:
     async def _loaded(self, n_ctx: int) -> AsyncIterator[tuple[App, Side, Prompts]]:
         """The model over a context of its own, without tools, memory or files. Raises: `EngineError`."""
         config = single_user(self._config, self.subject, n_ctx=n_ctx, folder=self._folder)
-        app = App(config, env={}, cache_folder=self._cache_folder)
+        app = App(config, env={}, cache_folder=self._cache_folder, counts_use=False)
         try:
             await app.load(lambda loading: None)
             name = self.subject.name

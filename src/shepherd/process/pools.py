@@ -31,6 +31,7 @@ Kind = Literal[
     "grammars",
     "media",
     "memory",
+    "files",
     "embeddings",
     "reranking",
     "tools",
@@ -44,6 +45,7 @@ THREADS: Mapping[Kind, int] = {
     "grammars": 2,
     "media": 2,
     "memory": 4,
+    "files": 4,
     "embeddings": 4,
     "reranking": 4,
     "tools": 4,
@@ -53,8 +55,8 @@ THREADS: Mapping[Kind, int] = {
 
 bodies: JSON of clients, and of long answers. prompts, heavy prompts: a conversation becomes tokens. texts: `/tokenize`
 and `/detokenize`. grammars: a schema becomes a grammar. media: images and recordings are checked and decoded. memory:
-the archive. embeddings, reranking: each waits for its model. tools: their results are brought to size (a call has a
-thread of its own). pulls: files of models are written.
+the archive. files: of the page, of saved conversations, of what was used. embeddings, reranking: each waits for its
+model. tools: their results are brought to size (a call has a thread of its own). pulls: files of models are written.
 """
 _POOLS = {kind: ThreadPoolExecutor(n, kind.replace(" ", "-")) for kind, n in THREADS.items()}
 

@@ -88,14 +88,14 @@ class House:
         return ConversationStore(self.home / ".local" / "share" / "shepherd" / "conversations", keep=1000)
 
 
-def furnish(home: Path, provider: ScriptedProvider) -> None:
+def furnish(home: Path, provider: ScriptedProvider, config: str = CONFIG) -> None:
     """Write what a server with this home reads at its start."""
     folder, settings = home / "scratch", home / ".config" / "shepherd" / "config.toml"
     for each in (folder, settings.parent):
         each.mkdir(parents=True)
     proven(home / ".cache" / "shepherd")
     settings.write_text(
-        CONFIG.format(
+        config.format(
             provider=provider.url,
             folder=folder,
             python=json.dumps(sys.executable),

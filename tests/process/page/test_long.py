@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Page, expect
+from tests.browser import Visit
 from tests.process.page.conftest import House, Visiting
 from tests.process.page.person import Person
+from tests.providers_scripted import Said
 
 from shepherd.core import Message, Text
 
@@ -13,16 +15,53 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 MOST_NODES = 3_000
 """Elements of the whole page."""
+N_TURNS = 10_000
+N_SCREENS = 12
+"""Of them scrolled through, before the rest is asked for at once."""
 
 
-async def test_of_10000_turns_only_those_in_sight_are_in_the_page(house: House, visiting: Visiting) -> None:
+async def n_nodes(page: Page) -> int:
+    return int(await page.evaluate("document.querySelectorAll('*').length"))
+
+
+async def test_of_10000_turns_only_those_in_sight_are_in_the_page_and_the_first_can_be_reached(
+    house: House, visiting: Visiting
+) -> None:
     turns = []
-    for n in range(10_000):
+    for n in range(N_TURNS):
         turns += [Message("user", (Text(f"Question {n}."),)), Message("assistant", (Text(f"Answer {n}."),))]
     name = house.save("Ten thousand", turns)
     async with visiting(house.address, f"#/chat/{name}") as visit:
-        person = Person(visit.page)
-        await expect(person.answers.last).to_contain_text("Answer 9999.")
-        nodes = "document.querySelectorAll('*').length"
-        assert await visit.page.evaluate(nodes) < MOST_NODES
+        page, person = visit.page, Person(visit.page)
+        messages = page.get_by_role("list", name="Messages")
+        await expect(person.answers.last).to_contain_text(f"Answer {N_TURNS - 1}.")
+        assert await n_nodes(page) < MOST_NODES
+        for _ in range(N_SCREENS):
+            text = await messages.inner_text()
+            await messages.evaluate("(list) => { list.scrollTop -= list.clientHeight; }")
+            await expect(messages).not_to_have_text(text, use_inner_text=True)
+            assert await n_nodes(page) < MOST_NODES
+        first = person.questions.filter(has_text="Question 0.")
+        while not await first.count():
+            before = await messages.get_by_role("listitem").first.get_attribute("aria-setsize")
+            await messages.focus()
+            await page.keyboard.press("Home")
+            await expect(
+                first.or_(messages.locator(f"[aria-setsize]:not([aria-setsize='{before}'])")).first
+            ).to_be_visible()
+            assert await n_nodes(page) < MOST_NODES
     house.chats.remove(name)
+
+
+LINE = "The sheep of this answer are counted, and **none** of them is missing. "
+MB = 1_000_000
+
+
+async def test_an_answer_of_5_mb_leaves_the_page_usable(house: House, script: Visit) -> None:
+    text = "\n\n".join(LINE * 10 for _ in range(5 * MB // (10 * len(LINE))))
+    house.provider.script = lambda heard: Said(f"{text}\n\nThe end.") if heard.last == "Count." else Said("Heard.")
+    person = Person(script.page)
+    await person.says("Count.")
+    await person.hears("The end.")
+    await person.says("Are you there?")
+    await person.hears("Heard.")

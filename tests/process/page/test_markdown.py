@@ -1,4 +1,4 @@
-"""Markdown of the page (`server/web/js/markdown.js`) in a browser: text becomes elements, harmless and however it is cut."""
+"""Markdown of the page (`server/web/js/markdown.js`) in a browser: harmless elements, however a text is cut."""
 
 from __future__ import annotations
 
@@ -78,16 +78,22 @@ def page() -> Iterator[Any]:
 
 TEXTS = {
     "headings": "# One\n\ntext\n\nTwo\n===\nthree\n---\nfour\n\n---\n\n***\n",
-    "lists": "1. a\n\n2. b\n3. c\n   - d\n\n     e\n   - f\n\n* g\n+ h\n\n- [x] done\n- [ ] open\n\n2\n\n-\n- i\nlazy\n\n\nend",
+    "lists": "1. a\n\n2. b\n3. c\n   - d\n\n     e\n   - f\n\n* g\n+ h\n\n"
+    "- [x] done\n- [ ] open\n\n2\n\n-\n- i\nlazy\n\n\nend",
     "a list, then a number": "- a\n\n1\n\n1. x\n\n2",
-    "code": "text\n```python\ndef f():\n\n    return '`'\n```\nmore\n\n    indented\n\n    twice\n\n~~~\nopen\n\n- no list\n",
+    "code": "text\n```python\ndef f():\n\n    return '`'\n```\nmore\n\n"
+    "    indented\n\n    twice\n\n~~~\nopen\n\n- no list\n",
     "quotes": "> a\n> b\nlazy\n\n> c\n> > d\n> - e\n>\n> ```\n> code\n> ```\nend\n",
     "tables": "a | b\n--- | :-:\n1 | `x|y`\n2 | **z**\n\ntext\nc | d\n-|-\n3 | 4\ntext again\n",
-    "html": "a <b>bold</b> <i>it\n\n<div>\n- x\n\n</div>\n\n<!-- note\n\n- y -->\n\nx<br>y List<String> <script>1</script>\n",
-    "mathematics": "$$\na\n- b\n= c\n$$\n\n$$ open\n- item\n\n\\[ x \\] and \\( y \\) and $5 and $6\n\n\\[\nz\n\n\\]\n\n$$x$$ $$y$$",
-    "links": "[a] and [b][c] <https://x.test> https://y.test/(z) [r](v1/x) ![i](https://z.test/i.png)\n\n[a]: https://a.test\n\n"
+    "html": "a <b>bold</b> <i>it\n\n<div>\n- x\n\n</div>\n\n<!-- note\n\n- y -->\n\n"
+    "x<br>y List<String> <script>1</script>\n",
+    "mathematics": "$$\na\n- b\n= c\n$$\n\n$$ open\n- item\n\n"
+    "\\[ x \\] and \\( y \\) and $5 and $6\n\n\\[\nz\n\n\\]\n\n$$x$$ $$y$$",
+    "links": "[a] and [b][c] <https://x.test> https://y.test/(z) [r](v1/x) "
+    "![i](https://z.test/i.png)\n\n[a]: https://a.test\n\n"
     '> [c]: https://c.test\n> "title"\n\n[a] again\n',
-    "inline": "**bold *both* ** _x_ ~~gone~~ `co``de` \\* &amp; &lt; a\\\nb  \nc **open `tick\n\nsnake_case_name 2*3*4\n",
+    "inline": "**bold *both* ** _x_ ~~gone~~ `co``de` \\* &amp; &lt; a\\\nb  \n"
+    "c **open `tick\n\nsnake_case_name 2*3*4\n",
     "line ends": "a\r\nb\r\n\r\n- c\r\n- d\r\n\r\n```\r\ne\r\n```\r\nf",
     "emoji and wide letters": "# 日本語 🐑\n\n- 🧑‍🌾 **羊**\n- é\n\n| 羊 | 🐑 |\n|-|-|\n| é | ü |\n",
 }
@@ -151,13 +157,13 @@ HARMFUL = [
     "[a](javascript:alert(1))",
     "[a](JaVaScRiPt&#58;alert(1))",
     "[a](data:text/html,<script>alert(1)</script>)",
-    "[a](vbscript:alert(1) \"t\")",
+    '[a](vbscript:alert(1) "t")',
     "[a](//evil.test/x)",
     "![a](https://evil.test/d.png)",
     "![a](//evil.test/d.png)",
     "![a](data:image/svg+xml,<svg/onload=alert(1)>)",
     '![" onerror="alert(1)](data:image/png;base64,AA)',
-    '[a](https://x.test "\" onmouseover=\"alert(1)")',
+    '[a](https://x.test "" onmouseover="alert(1)")',
     "<javascript:alert(1)>",
     "[a]\n\n[a]: javascript:alert(1)",
     '```"><img/src=x/onerror=alert(1)>\ncode\n```',
@@ -177,7 +183,9 @@ def test_nothing_that_an_answer_brings_runs_or_is_fetched(page: Any) -> None:
     page.asked.clear()
     page.evaluate("(text) => show(text)", "\n\n".join(HARMFUL))
     for text in HARMFUL:  # alone, and cut
-        page.evaluate("(text) => { document.getElementById('box').insertAdjacentHTML('beforeend', cut(text, 3)); }", text)
+        page.evaluate(
+            "(text) => { document.getElementById('box').insertAdjacentHTML('beforeend', cut(text, 3)); }", text
+        )
     page.wait_for_selector("#box .katex")  # the formulas of the first showing are set
     page.wait_for_selector("#box .hljs-string")
     found = page.evaluate(
@@ -237,7 +245,10 @@ def test_a_settled_block_is_never_made_again(page: Any) -> None:
 def test_code_is_copied_and_coloured_and_names_its_language(page: Any) -> None:
     page.evaluate("(text) => show(text)", "```py\nreturn 1\n```\n\n```\nplain\n```")
     page.wait_for_selector("#box .hljs-keyword")
-    assert page.eval_on_selector_all("#box .code-head span", "all => all.map((each) => each.textContent)") == ["py", "text"]
+    assert page.eval_on_selector_all("#box .code-head span", "all => all.map((each) => each.textContent)") == [
+        "py",
+        "text",
+    ]
     assert page.eval_on_selector_all("#box pre", "all => all.map((pre) => pre.getAttribute('aria-label'))") == [
         "Code, py",
         "Code",

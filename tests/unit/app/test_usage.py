@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from tests.in_time import until
@@ -53,10 +54,14 @@ async def test_it_is_put_down_again_and_again_until_the_end(tmp_path: Path) -> N
         await minute.wait()
         minute.clear()
 
+    def has_kept(n: int) -> bool:
+        used = kept.days(1)[-1][1]
+        return bool(used) and used["lamb"].requests == n
+
     use = LocalUse(kept, lambda: {"main": ("lamb", CacheStats(64, jobs=len(waits)))}, sleep=sleep)
     use.start()
     for n in (1, 2):
         minute.set()
-        await until(lambda n=n: kept.days(1)[-1][1]["lamb"].requests == n if kept.days(1)[-1][1] else False)
+        await until(partial(has_kept, n))
     await use.aclose()
     assert set(waits) == {60.0}

@@ -82,7 +82,7 @@ def test_a_topic_is_a_page_or_else_a_command(topic: str, status: int, words: str
 
 def test_topics_are_completed() -> None:
     complete = ShellComplete(cli, {}, "shepherd", "_SHEPHERD_COMPLETE")
-    assert [each.value for each in complete.get_completions(["help"], "wi")] == ["window"]
+    assert [each.value for each in complete.get_completions(["help"], "wi")] == ["window", "window-events"]
     assert [each.value for each in complete.get_completions(["help"], "se")] == ["serve", "service"]
     assert [each.value for each in complete.get_completions(["doctor", "--build"], "c")] == ["cpu", "cuda"]
 

@@ -53,6 +53,23 @@ def test_every_import_leads_to_a_file() -> None:
     assert all(path.exists() for path in named.values())
 
 
+def test_the_modules_of_the_first_picture_are_asked_for_at_once() -> None:
+    """Not one after the other, as each is found to import the next."""
+    page = (FOLDER / "index.html").read_text()
+    import_map = re.search(r'<script type="importmap">(.*?)</script>', page, re.DOTALL)
+    assert import_map is not None
+    named = {name: _under_web(address) for name, address in json.loads(import_map[1])["imports"].items()}
+    needed, todo = set[Path](), [FOLDER / "js" / "main.js"]
+    while todo:
+        path = todo.pop()
+        needed.add(path)
+        imports = re.findall(r"""(?:\bfrom|^import)\s*["']([^"'\n]+)["']""", _without_comments(path.read_text()), re.M)
+        found = {(path.parent / name).resolve() if name.startswith(".") else named[name] for name in imports}
+        todo.extend(found - needed)
+    preloaded = re.findall(r'<link rel="modulepreload" href="web/([^"]+)" />', page)
+    assert {FOLDER / name for name in preloaded} == needed - {FOLDER / "js" / "main.js"}
+
+
 def test_the_page_asks_for_no_address_but_its_servers() -> None:
     for path in [*OWN, *FOLDER.glob("*.css"), FOLDER / "index.html"]:
         text = path.read_text().replace("http://www.w3.org/", "")

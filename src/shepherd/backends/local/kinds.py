@@ -64,9 +64,12 @@ def kind_of(part: Part, message: Message) -> Kind:
 
 
 def kinds_in(prompt: Prompt, messages: Sequence[Message]) -> list[tuple[int, Kind]]:
-    """Up to which character of the prompt, what it is; in order. Characters of no message are of the next kind."""
+    """Up to which character of the prompt, what it is; in order. Characters of no message are of the next kind, but for
+    tools that the template describes in front of the first message."""
     text, made = prompt.text, list[tuple[int, Kind]]()
     tools = _tools_in(prompt)
+    if prompt.segments and tools[0] < tools[1] <= prompt.segments[0].start:
+        made.append((prompt.segments[0].start, "tools"))
     for segment in prompt.segments:
         last, at = messages[segment.message], segment.start
         found: list[tuple[int, int, Kind]] = []
@@ -118,7 +121,8 @@ def with_kinds(
             message = messages[place[0]]
             own: list[tuple[int, Kind]] = [(span.stop, kind_of(message.parts[place[1]], message))]
         else:
-            own = [(min(stop, span.stop), kind) for stop, kind in _between(found, span.start, span.stop)]
+            start = span.start if made else 0  # the first one also tells what stands in front of it
+            own = [(min(stop, span.stop), kind) for stop, kind in _between(found, start, span.stop)]
         images = [(at, at + each.n_tokens) for at, each in media.items() if span.start <= at < span.stop]
         kinds = _merged(_with_images(own or [(span.stop, base)], span.start, images))
         made.append(span if kinds == ((span.stop, base),) else replace(span, kinds=kinds))

@@ -705,10 +705,11 @@ class Pool:
 def _parts(spans: Sequence[Span]) -> tuple[Part, ...]:
     made: list[Part] = []
     for span in spans:
-        at = span.start
-        for stop, kind in span.kinds or ((span.stop, _KINDS.get(span.label, "user")),):
+        kinds = span.kinds or ((span.stop, _KINDS.get(span.label, "user")),)
+        at = 0 if not made and kinds[0][0] <= span.start else span.start
+        for stop, kind in kinds:
             if at < stop:
-                made.append(Part(at, stop, kind, span.message, span.keep))
+                made.append(Part(at, stop, kind, span.message, span.keep or stop <= span.start))
                 at = stop
     return tuple(made)
 

@@ -5,7 +5,6 @@ Not here: the JSON of a cache (`caches`), and how requests are counted (`observe
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import asdict, replace
 from datetime import datetime
 from importlib.metadata import version
@@ -15,6 +14,7 @@ from starlette.responses import Response
 
 from shepherd.app.usage import KEPT_DAYS
 from shepherd.core import InvalidRequest
+from shepherd.process.pools import in_pool
 from shepherd.server.endpoints.caches import encode_caches, seen_by
 from shepherd.server.endpoints.handler import PlainEndpoint, json_response, state_of
 from shepherd.server.endpoints.models import refuse_while_loading
@@ -79,7 +79,7 @@ async def usage(request: HTTPRequest) -> Response:
     if not (text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= KEPT_DAYS):
         raise wrong("days", f"a whole number from 1 to {KEPT_DAYS}, the days that are kept", text)
     service = state_of(request).service
-    days = await asyncio.to_thread(service.usage, int(text))
+    days = await in_pool("files", service.usage, int(text))
     budgets = {name: asdict(each) for name, each in service.totals().spending.items()}
     today = datetime.now().astimezone().date().isoformat()
     return json_response({"today": today, "days": [asdict(each) for each in days], "providers": budgets})

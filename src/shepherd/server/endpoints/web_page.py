@@ -9,7 +9,6 @@ Not here: what the page does (`server/web/js`), the list of endpoints that progr
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import gzip
 import hashlib
@@ -23,6 +22,7 @@ from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
 
 from shepherd.core import InvalidRequest
+from shepherd.process.pools import in_pool
 from shepherd.server.endpoints.handler import PlainEndpoint, state_of
 
 FOLDER = Path(__file__).parents[1] / "web"
@@ -74,7 +74,7 @@ async def _send(request: HTTPRequest, name: str) -> Response:
     if not state_of(request).page or name not in _names():
         raise InvalidRequest(f"the page has no file {name[:80]!r}", status=404)
     path = FOLDER / name
-    file = await asyncio.to_thread(lambda: _read(path, path.stat().st_mtime_ns))
+    file = await in_pool("files", lambda: _read(path, path.stat().st_mtime_ns))
     is_compressed = file.compressed is not None and "gzip" in request.headers.get("accept-encoding", "")
     tag = f'"{file.tag}{"-gzip" if is_compressed else ""}"'
     headers = {

@@ -101,3 +101,14 @@ def test_an_answer_in_progress_has_the_kinds_of_its_events() -> None:
         written.note(3, n, events)
     assert written.of(3, 10) == ((13, "thought"), (14, "assistant"))
     assert written.of(3, 11) == written.of(4, 10) == written.of("saved", 10) == ()
+
+
+def test_tools_in_front_of_the_first_message_are_told_with_it() -> None:
+    template, dialect = lamb()
+    compiler = Compiler(FakeVocabulary(), template, dialect, model="m", n_ctx=4096)
+    compiler.shows_kinds = True
+    made = compiler.compile(Prepared(Request("m", (Message.user("Who barks?"),), TOOLS)))
+    span = made.spans[0]
+    assert span.kinds[0] == (span.start, "tools")
+    assert b"read" in bytes(min(each, 255) for each in made.encoded.tokens[: span.start])
+    assert [kind for _, kind in span.kinds[1:]] == ["user"]

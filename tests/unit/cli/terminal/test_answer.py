@@ -212,7 +212,8 @@ def test_json_is_one_object_per_event() -> None:
     assert told[10]["reason"] == "tool_calls"
     counts = {"input": 3, "cache_read": 0, "cache_write": 0, "output": 2, "reasoning": 0, "recalled": 0}
     assert told[10]["usage"] == counts
-    assert told[0]["recalled"] == {"messages": 1, "tokens": 30, "oldest_s": 0.0, "newest_s": 0.0}
+    recalled = {"messages": 1, "tokens": 30, "oldest_s": 0.0, "newest_s": 0.0, "words": [], "ids": []}
+    assert told[0]["recalled"] == recalled
 
 
 def result_of(

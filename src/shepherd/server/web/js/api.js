@@ -52,7 +52,8 @@ export function setKey(text) {
 export async function request(path, { method = "GET", body, signal } = {}) {
   for (;;) {
     const headers = new Headers();
-    if (key.value) headers.set("authorization", `Bearer ${key.value}`);
+    const sent = key.value;
+    if (sent) headers.set("authorization", `Bearer ${sent}`);
     if (body !== undefined) headers.set("content-type", "application/json");
     let answer;
     try {
@@ -68,7 +69,8 @@ export async function request(path, { method = "GET", body, signal } = {}) {
     if (answer.ok) return answer;
     const error = await errorOf(answer);
     if (answer.status !== 401) throw error;
-    needsKey.value = key.value ? "The server no longer takes this key." : "This server asks for an API key.";
+    if (sent !== key.value) continue; // another request has asked for it meanwhile
+    needsKey.value = sent ? "The server no longer takes this key." : "This server asks for an API key.";
     await keyGiven(signal);
   }
 }

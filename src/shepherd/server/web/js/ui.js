@@ -1,13 +1,13 @@
 /** The parts of which all panels are made: dialogs, menus, toasts, fields, long lists, icons, and how figures are written. */
 import { html } from "htm/preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { blobUrl } from "./api.js";
 import { dismiss, toast, toasts } from "./state.js";
 
 /** 20 × 20, drawn with lines. */
 const ICONS = {
   attach: "M14.5 9.5 9 15a3.2 3.2 0 0 1-4.5-4.5l6-6a2.1 2.1 0 0 1 3 3l-6 6a1 1 0 0 1-1.5-1.5L11.5 6.5",
   back: "M12 5l-5 5 5 5",
-  branch: "M6 4v12M6 12c0-3 8-2 8-5M14 7a1.5 1.5 0 1 0 0-3 1.5 1.5 0 0 0 0 3",
   chat: "M4 5h12v8.5H9L5.5 16.5v-3H4z",
   check: "M4.5 10.5l3.5 3.5 7.5-8",
   close: "M5 5l10 10M15 5L5 15",
@@ -26,7 +26,6 @@ const ICONS = {
   models: "M10 3l6 3.5v7L10 17l-6-3.5v-7zM4 6.5l6 3.5 6-3.5M10 10v7",
   moon: "M15.5 11.8A6.2 6.2 0 0 1 8.2 4.5a6.2 6.2 0 1 0 7.3 7.3",
   more: "M4 10a.7.7 0 1 0 1.4 0 .7.7 0 1 0-1.4 0M9.3 10a.7.7 0 1 0 1.4 0 .7.7 0 1 0-1.4 0M14.6 10a.7.7 0 1 0 1.4 0 .7.7 0 1 0-1.4 0",
-  pin: "M6 9V7a4 4 0 0 1 8 0v2M5 9h10v7.5H5z",
   play: "M6.5 4.5v11l9-5.5z",
   plus: "M10 4v12M4 10h12",
   retry: "M15.5 10a5.5 5.5 0 1 1-1.8-4.1M15.5 3.5v3.2h-3.2",
@@ -40,48 +39,42 @@ const ICONS = {
   thought: "M10 3.5a4.5 4.5 0 0 1 2.5 8.2v1.8h-5v-1.8A4.5 4.5 0 0 1 10 3.5M8 16.5h4",
   tool: "M12 4a4 4 0 0 0-3.7 5.4L4 13.7 6.3 16l4.3-4.3A4 4 0 0 0 16 8l-2.5 2.5-2-2L14 6a4 4 0 0 0-2-2",
   trash: "M4 6h12M8 6V4h4v2M5.5 6l.8 10.5h7.4L14.5 6",
-  up: "M5 12l5-5 5 5",
   usage: "M4 16.5v-5M8 16.5v-9M12 16.5v-7M16 16.5v-12",
   warning: "M10 3.5l7 12.5H3zM10 8.5v3.5M10 14v.1",
   window: "M3 5.5h14v9H3zM6.5 5.5v9M9 5.5v9M13.5 5.5v9",
 };
 
 /** @param {{name: keyof typeof ICONS, size?: number}} props a decoration: its control has a name of its own */
-export const Icon = ({ name, size = 20 }) => html`<svg
-  class="icon"
-  viewBox="0 0 20 20"
-  width=${size}
-  height=${size}
-  aria-hidden="true"
->
-  <path d=${ICONS[name]} />
-</svg>`;
+export const Icon = ({ name, size = 20 }) =>
+  html`<svg class="icon" viewBox="0 0 20 20" width=${size} height=${size} aria-hidden="true"><path d=${ICONS[name]} /></svg>`;
 
 /**
  * @param {{label: string, icon?: keyof typeof ICONS, kind?: "plain" | "primary" | "quiet" | "danger", short?: boolean,
  *   onClick?: (event: MouseEvent) => void, [attribute: string]: any}} props `short`: only the icon is seen
  */
-export const Button = ({ label, icon, kind = "plain", short = false, ...rest }) => html`<button
-  type="button"
-  class=${`button ${kind}${short ? " short" : ""}`}
-  aria-label=${short ? label : undefined}
-  title=${short ? label : undefined}
-  ...${rest}
->
-  ${icon && html`<${Icon} name=${icon} />`}${!short && html`<span>${label}</span>`}
-</button>`;
+export function Button({ label, icon, kind = "plain", short = false, ...rest }) {
+  const name = short ? { "aria-label": label, title: label } : {};
+  return html`<button type="button" class=${`button ${kind}${short ? " short" : ""}`} ...${name} ...${rest}>
+    ${icon && html`<${Icon} name=${icon} />`}${!short && html`<span>${label}</span>`}
+  </button>`;
+}
+
+/** A form that the page itself takes care of. @param {{onSubmit: () => unknown, children?: any, [attribute: string]: any}} props */
+export const Form = ({ onSubmit, children, ...rest }) =>
+  html`<form ...${rest} onSubmit=${(/** @type {Event} */ event) => (event.preventDefault(), onSubmit())}>${children}</form>`;
 
 /**
  * A control with its name, a hint under it, and what is wrong with its value.
  * @param {{label: string, hint?: string, error?: string, as?: "input" | "textarea" | "select", children?: any,
- *   [attribute: string]: any}} props
+ *   onText?: (text: string) => void, [attribute: string]: any}} props `onText` gets the value whenever it changes
  */
-export function Field({ label, hint, error, as = "input", children, ...rest }) {
+export function Field({ label, hint, error, as = "input", onText, children, ...rest }) {
   const id = useId();
   const note = error || hint;
   return html`<div class="field">
     <label for=${id}>${label}</label>
-    <${as} id=${id} aria-invalid=${error ? "true" : undefined} aria-describedby=${note ? `${id}-note` : undefined} ...${rest}>
+    <${as} id=${id} aria-invalid=${error ? "true" : undefined} aria-describedby=${note ? `${id}-note` : undefined}
+      onInput=${onText && ((/** @type {any} */ event) => onText(event.target.value))} ...${rest}>
       ${children}
     <//>
     ${note && html`<p id=${`${id}-note`} class=${error ? "note error" : "note"}>${note}</p>`}
@@ -160,76 +153,57 @@ export function Menu({ label, icon, kind = "quiet", short = true, items, ...rest
     event.preventDefault();
     /** @type {HTMLElement} */ (found).focus();
   }
-  return html`<button
-      type="button"
-      ref=${button}
-      class=${`button ${kind}${short ? " short" : ""}`}
-      aria-label=${short ? label : undefined}
-      title=${short ? label : undefined}
-      aria-haspopup="menu"
-      aria-expanded=${open ? "true" : "false"}
-      aria-controls=${open ? id : undefined}
-      onClick=${() => setOpen(!open)}
-      ...${rest}
-    >
-      ${icon && html`<${Icon} name=${icon} />`}${!short && html`<span>${label}</span>`}
-    </button>
+  const states = { "aria-haspopup": "menu", "aria-expanded": String(open), "aria-controls": open ? id : undefined };
+  /** @param {ToggleEvent} event */
+  function toggled(event) {
+    if (event.newState !== "closed") return;
+    setOpen(false);
+    if (document.activeElement === document.body) button.current?.focus();
+  }
+  /** @param {MenuItem} item */
+  function choose(item) {
+    setOpen(false);
+    button.current?.focus();
+    item.run();
+  }
+  /** @param {MenuItem} item */
+  function row(item) {
+    const { label, note, icon, danger, checked, disabled } = item;
+    const isChoice = checked !== undefined;
+    const role = isChoice ? { role: "menuitemradio", "aria-checked": String(checked) } : { role: "menuitem" };
+    const shown = isChoice ? checked && "check" : icon;
+    return html`<button type="button" key=${label} ...${role} class=${danger ? "danger" : ""} disabled=${disabled} onClick=${() => choose(item)}>
+      ${(isChoice || icon) && html`<span class="tick">${shown && html`<${Icon} name=${shown} size=${16} />`}</span>`}
+      <span>${label}${note && html`<small>${note}</small>`}</span>
+    </button>`;
+  }
+  return html`<${Button} ref=${button} label=${label} icon=${icon} kind=${kind} short=${short} onClick=${() => setOpen(!open)} ...${states} ...${rest} />
     ${
       open &&
-      html`<div
-      id=${id}
-      ref=${list}
-      class="menu"
-      role="menu"
-      popover="auto"
-      aria-label=${label}
-      onKeyDown=${move}
-      onToggle=${(/** @type {ToggleEvent} */ event) => {
-        if (event.newState !== "closed") return;
-        setOpen(false);
-        if (document.activeElement === document.body) button.current?.focus();
-      }}
-    >
-      ${items.map(
-        (item) =>
-          html`<button
-            type="button"
-            key=${item.label}
-            role=${item.checked === undefined ? "menuitem" : "menuitemradio"}
-            aria-checked=${item.checked === undefined ? undefined : String(item.checked)}
-            class=${item.danger ? "danger" : ""}
-            disabled=${item.disabled}
-            onClick=${() => {
-              setOpen(false);
-              button.current?.focus();
-              item.run();
-            }}
-          >
-            ${
-              item.checked !== undefined
-                ? html`<span class="tick">${item.checked && html`<${Icon} name="check" size=${16} />`}</span>`
-                : item.icon && html`<${Icon} name=${item.icon} size=${16} />`
-            }
-            <span>${item.label}${item.note && html`<small>${item.note}</small>`}</span>
-          </button>`,
-      )}
-    </div>`
+      html`<div id=${id} ref=${list} class="menu" role="menu" popover="auto" aria-label=${label} onKeyDown=${move} onToggle=${toggled}>
+        ${items.map(row)}
+      </div>`
     }`;
 }
 
-export const Toasts = () => html`<div class="toasts" role="status" aria-live="polite">
-  ${toasts.value.map(
-    (each) =>
-      html`<div key=${each.id} class=${`toast ${each.kind}`}>
-        <span>${each.text}</span>
-        ${
-          each.action &&
-          html`<${Button} label=${each.action.label} kind="quiet" onClick=${() => (dismiss(each.id), each.action?.run())} />`
-        }
-        <${Button} label="Dismiss" icon="close" kind="quiet" short onClick=${() => dismiss(each.id)} />
-      </div>`,
-  )}
-</div>`;
+/** What was told last, over everything: a dialog that is open too. */
+export function Toasts() {
+  const box = useRef(/** @type {HTMLElement | null} */ (null));
+  useLayoutEffect(() => {
+    box.current?.hidePopover();
+    if (toasts.value.length) box.current?.showPopover();
+  }, [toasts.value]);
+  const row = (
+    /** @type {import("./state.js").Toast} */ { id, kind, text, action },
+  ) => html`<div key=${id} class=${`toast ${kind}`}>
+    <span>${text}</span>
+    ${action && html`<${Button} label=${action.label} kind="quiet" onClick=${() => (dismiss(id), action.run())} />`}
+    <${Button} label="Dismiss" icon="close" kind="quiet" short onClick=${() => dismiss(id)} />
+  </div>`;
+  return html`<div role="status" aria-live="polite">
+    <div ref=${box} class="toasts" popover="manual">${toasts.value.map(row)}</div>
+  </div>`;
+}
 
 /** @typedef {{scrollTo: (index: number) => void, toEnd: () => void}} ListHandle */
 
@@ -282,11 +256,8 @@ export function VirtualList(props) {
         if (row === box.current) {
           changed = true;
           setView((before) => ({ ...before, size: row.clientHeight }));
-        } else if (
-          row.isConnected &&
-          row.rowKey !== undefined &&
-          heights.current.get(row.rowKey) !== row.offsetHeight
-        ) {
+        } else if (row.isConnected && row.rowKey !== undefined) {
+          if (heights.current.get(row.rowKey) === row.offsetHeight) continue;
           heights.current.set(row.rowKey, row.offsetHeight);
           changed = true;
         }
@@ -333,34 +304,21 @@ export function VirtualList(props) {
     else moves.toEnd();
   }
 
-  return html`<div
-    ref=${box}
-    class=${`virtual ${props.class ?? ""}`}
-    role=${role}
-    aria-label=${label}
-    tabindex="0"
-    onScroll=${look}
-    onKeyDown=${jump}
-  >
-    <div class="rows" role="presentation" style=${{ paddingTop: `${tops[first]}px`, paddingBottom: `${total - tops[last]}px` }}>
-      ${items.slice(first, last).map((item, at) => {
-        const index = first + at;
-        const rowKey = keyOf(item, index);
-        return html`<div
-          key=${rowKey}
-          role=${rowRole}
-          aria-setsize=${rowRole === "listitem" ? items.length : undefined}
-          aria-posinset=${rowRole === "listitem" ? index + 1 : undefined}
-          ref=${(/** @type {any} */ row) => {
-            if (!row) return;
-            row.rowKey = rowKey;
-            resized.current?.observe(row);
-          }}
-        >
-          ${render(item, index)}
-        </div>`;
-      })}
-    </div>
+  /** @param {any} row @param {string | number} key */
+  function watched(row, key) {
+    if (!row) return;
+    row.rowKey = key;
+    resized.current?.observe(row);
+  }
+  /** @param {T} item @param {number} index */
+  function row(item, index) {
+    const key = keyOf(item, index);
+    const place = rowRole === "listitem" ? { "aria-setsize": items.length, "aria-posinset": index + 1 } : {};
+    return html`<div key=${key} role=${rowRole} ...${place} ref=${(/** @type {any} */ row) => watched(row, key)}>${render(item, index)}</div>`;
+  }
+  const room = { paddingTop: `${tops[first]}px`, paddingBottom: `${total - tops[last]}px` };
+  return html`<div ref=${box} class=${`virtual ${props.class ?? ""}`} role=${role} aria-label=${label} tabindex="0" onScroll=${look} onKeyDown=${jump}>
+    <div class="rows" role="presentation" style=${room}>${items.slice(first, last).map((item, at) => row(item, first + at))}</div>
   </div>`;
 }
 
@@ -409,6 +367,25 @@ export function formatAgo(at_s, now_s = Date.now() / 1000) {
   if (ago < 3600) return `${Math.floor(ago / 60)} min ago`;
   if (ago < 86400) return `${Math.floor(ago / 3600)} h ago`;
   return formatTime(at_s);
+}
+
+/** 0.1 ms, 80 ms, 2 s, 2.4 s, 2 min 5 s, 3 h 4 min. @param {number} s seconds */
+export function formatDuration(s) {
+  const round = (/** @type {number} */ n) => Number(n.toFixed(n < 10 ? 1 : 0));
+  if (s < 1) return `${round(s * 1000)} ms`;
+  if (s < 60) return `${round(s)} s`;
+  const [all, large, small] = s < 3600 ? [s, "min", "s"] : [s / 60, "h", "min"];
+  return `${Math.floor(all / 60)} ${large} ${Math.floor(all % 60)} ${small}`;
+}
+
+/** 1 message, 1,204 messages. @param {number} n @param {string} noun */
+export const counted = (n, noun) => `${formatCount(n)} ${noun}${n === 1 ? "" : "s"}`;
+
+/** Saves a file of the API to the disk. @param {string} path @param {string} name */
+export async function saveFile(path, name) {
+  const link = Object.assign(document.createElement("a"), { href: await blobUrl(path), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
 /** @param {string} text @param {string} [what] of the toast */

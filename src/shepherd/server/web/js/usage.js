@@ -2,7 +2,7 @@
 import { html } from "htm/preact";
 import { useMemo, useState } from "preact/hooks";
 import { get } from "./api.js";
-import { Problem, useLoaded, useOften } from "./loaded.js";
+import { Problem, useLoaded } from "./loaded.js";
 import { Plot } from "./plot.js";
 import { formatCount } from "./ui.js";
 
@@ -12,34 +12,28 @@ import { formatCount } from "./ui.js";
  * @typedef {{requests: number, input: number, cached: number, output: number, money: number}} Sums
  * @typedef {{today: {input: number, cached: number, output: number, money: number}, budget_tokens: number | null,
  *   budget_money: number | null}} Budget
+ * @typedef {{name: string, isProvider: boolean, rows: DayOfUse[], budget?: Budget}} Usage
  */
 
-const SPANS = /** @type {const} */ ([
+/** @type {[number, string][]} */
+const SPANS = [
   [1, "Today"],
   [7, "7 days"],
   [30, "30 days"],
-]);
-const KINDS = /** @type {const} */ ([
-  ["input", "computed"],
-  ["cached", "from the cache"],
-  ["output", "generated"],
-]);
+];
+const KINDS = /** @type {const} */ ({ input: "computed", cached: "from the cache", output: "generated" });
+const NOTHING = { requests: 0, input: 0, cached: 0, output: 0, money: 0 };
+const FIELDS = /** @type {(keyof Sums)[]} */ (Object.keys(NOTHING));
 const short = (/** @type {number} */ n) => formatCount(n, { short: true });
 /** Without a currency: the configuration has none. @param {number} n */
 const money = (n) => (n >= 1 || n === 0 ? n.toFixed(2) : n.toPrecision(2));
 
 /** @param {DayOfUse[]} rows @returns {Sums} */
-const sumOf = (rows) =>
-  rows.reduce(
-    (sum, row) => ({
-      requests: sum.requests + row.requests,
-      input: sum.input + row.input,
-      cached: sum.cached + row.cached,
-      output: sum.output + row.output,
-      money: sum.money + row.money,
-    }),
-    { requests: 0, input: 0, cached: 0, output: 0, money: 0 },
-  );
+function sumOf(rows) {
+  const sums = { ...NOTHING };
+  for (const row of rows) for (const field of FIELDS) sums[field] += row[field];
+  return sums;
+}
 
 /** The last days, today last. @param {string} today @param {number} n */
 function lastDays(today, n) {
@@ -61,10 +55,10 @@ function Share({ sums }) {
 /** @param {{sums: Sums, priced: boolean}} props */
 const Figures = ({ sums, priced }) => html`<dl class="figures-row figures">
   <div><dt>Answers</dt><dd>${formatCount(sums.requests)}</dd></div>
-  ${KINDS.map(
+  ${Object.entries(KINDS).map(
     ([kind, label]) => html`<div key=${kind}>
       <dt><i class=${`key ${kind}`} />Tokens ${label}</dt>
-      <dd title=${formatCount(sums[kind])}>${short(sums[kind])}</dd>
+      <dd title=${formatCount(sums[/** @type {keyof Sums} */ (kind)])}>${short(sums[/** @type {keyof Sums} */ (kind)])}</dd>
     </div>`,
   )}
   ${priced && html`<div><dt>Cost</dt><dd>${money(sums.money)}</dd></div>`}
@@ -80,14 +74,19 @@ function Limit({ label, used, limit, format }) {
   </div>`;
 }
 
-/** @param {{name: string, isProvider: boolean, rows: DayOfUse[], days: string[], budget?: Budget}} props */
+/** @param {Usage & {days: string[]}} props */
 function Used({ name, isProvider, rows, days, budget }) {
   const sums = sumOf(rows);
   const byDay = new Map(rows.map((row) => [row.day, row]));
-  /** @param {"input" | "cached" | "output" | "money"} field */
-  const values = (field) => days.map((day) => byDay.get(day)?.[field] ?? 0);
   const priced = sums.money > 0 || budget?.budget_money != null;
-  const spent = budget && budget.today.input + budget.today.cached + budget.today.output;
+  const { budget_tokens = null, budget_money = null, today = NOTHING } = budget ?? {};
+  const spent = today.input + today.cached + today.output;
+  /** @param {[string, string][]} kinds */
+  const series = (kinds) =>
+    kinds.map(([kind, label]) => {
+      const field = /** @type {keyof Sums} */ (kind);
+      return { kind, label, values: days.map((day) => byDay.get(day)?.[field] ?? 0) };
+    });
   return html`<section class="card used" aria-label=${name}>
     <header class="row">
       <h2 class="grow">${name}</h2>
@@ -95,49 +94,30 @@ function Used({ name, isProvider, rows, days, budget }) {
     </header>
     <${Figures} sums=${sums} priced=${priced} />
     <${Share} sums=${sums} />
-    ${
-      budget?.budget_tokens != null &&
-      html`<${Limit} label="Tokens of today's budget" used=${spent} limit=${budget.budget_tokens} format=${formatCount} />`
-    }
-    ${
-      budget?.budget_money != null &&
-      html`<${Limit} label="Money of today's budget" used=${budget.today.money} limit=${budget.budget_money} format=${money} />`
-    }
-    ${
-      days.length > 1 &&
-      html`<${Plot}
-      label=${`Tokens of ${name}`}
-      days=${days}
-      series=${KINDS.map(([kind, label]) => ({ label, kind, values: values(kind) }))}
-      format=${formatCount}
-      axis=${short}
-      limit=${budget?.budget_tokens}
-    />`
-    }
-    ${
-      days.length > 1 &&
-      priced &&
-      html`<${Plot} label=${`Cost of ${name}`} days=${days} format=${money} limit=${budget?.budget_money}
-      series=${[{ label: "cost", kind: "money", values: values("money") }]} />`
-    }
+    ${budget_tokens !== null && html`<${Limit} label="Tokens of today's budget" used=${spent} limit=${budget_tokens} format=${formatCount} />`}
+    ${budget_money !== null && html`<${Limit} label="Money of today's budget" used=${today.money} limit=${budget_money} format=${money} />`}
+    ${days.length > 1 && html`<${Plot} label=${`Tokens of ${name}`} days=${days} series=${series(Object.entries(KINDS))} format=${formatCount} axis=${short} limit=${budget_tokens} />`}
+    ${days.length > 1 && priced && html`<${Plot} label=${`Cost of ${name}`} days=${days} series=${series([["money", "cost"]])} format=${money} limit=${budget_money} />`}
   </section>`;
 }
 
 export function UsageView() {
   const [n_days, setDays] = useState(7);
-  const { value, error, again } = useLoaded(() => get("v1/usage?days=30"), []);
-  useOften(again, 15);
+  const { value, error } = useLoaded(() => get("v1/usage?days=30"), [], { every_s: 15 });
   const days = useMemo(() => (value ? lastDays(value.today, n_days) : []), [value?.today, n_days]);
   const rows = /** @type {DayOfUse[]} */ (value?.days ?? []).filter((row) => row.day >= (days[0] ?? ""));
   const budgets = /** @type {Record<string, Budget>} */ (value?.providers ?? {});
-  const keys = new Map(rows.map((row) => [`${row.is_provider} ${row.name}`, row]));
-  for (const name of Object.keys(budgets))
-    if (!keys.has(`true ${name}`)) keys.set(`true ${name}`, { .../** @type {any} */ ({}), name, is_provider: true });
-  const used = [...keys.values()].map(({ name, is_provider }) => {
-    const own = rows.filter((row) => row.name === name && row.is_provider === is_provider);
-    return { name, is_provider, own, sums: sumOf(own) };
-  });
-  used.sort((a, b) => b.sums.requests - a.sums.requests);
+  /** Of each model and provider its rows; a provider with a budget is there without any. @type {Map<string, Usage>} */
+  const used = new Map();
+  const usageOf = (/** @type {string} */ name, /** @type {boolean} */ isProvider) => {
+    const key = `${isProvider} ${name}`;
+    const found = used.get(key) ?? { name, isProvider, rows: [], budget: isProvider ? budgets[name] : undefined };
+    used.set(key, found);
+    return found;
+  };
+  for (const row of rows) usageOf(row.name, row.is_provider).rows.push(row);
+  for (const name of Object.keys(budgets)) usageOf(name, true);
+  const most = [...used].sort(([, a], [, b]) => sumOf(b.rows).requests - sumOf(a.rows).requests);
   const all = sumOf(rows);
   return html`<section class="panel usage">
     <header class="panel-head">
@@ -152,13 +132,9 @@ export function UsageView() {
       </fieldset>
     </header>
     <${Problem} error=${error} />
-    ${value && !used.length && html`<p class="empty">Nothing was used in this time. Answers of the models here and of providers are counted from the first one on.</p>`}
-    ${used.length > 1 && html`<section class="card" aria-label="All together"><h2>All together</h2><${Figures} sums=${all} priced=${all.money > 0} /><${Share} sums=${all} /></section>`}
-    ${used.map(
-      ({ name, is_provider, own }) =>
-        html`<${Used} key=${`${is_provider} ${name}`} name=${name} isProvider=${is_provider} rows=${own} days=${days}
-          budget=${is_provider ? budgets[name] : undefined} />`,
-    )}
-    ${used.length > 0 && html`<p class="small faint">Days end at midnight of the server's clock; 62 are kept. Money is by the prices in your configuration.</p>`}
+    ${value && !used.size && html`<p class="empty">Nothing was used in this time. Answers of the models here and of providers are counted from the first one on.</p>`}
+    ${used.size > 1 && html`<section class="card" aria-label="All together"><h2>All together</h2><${Figures} sums=${all} priced=${all.money > 0} /><${Share} sums=${all} /></section>`}
+    ${most.map(([key, each]) => html`<${Used} key=${key} ...${each} days=${days} />`)}
+    ${used.size > 0 && html`<p class="small faint">Days end at midnight of the server's clock; 62 are kept. Money is by the prices in your configuration.</p>`}
   </section>`;
 }

@@ -51,7 +51,7 @@ const HOLE_PX = 7;
 /** At most this part of the bar is holes. */
 const HOLES = 0.2;
 /** @param {number} rows @returns {number} pixels of one */
-const heightOf = (rows) => ({ 1: 28, 2: 20, 4: 14, 8: 10 })[rows] ?? 7;
+const heightOf = (rows) => ({ 1: 36, 2: 26, 4: 18, 8: 12 })[rows] ?? 7;
 /** How many rows a bar has at first, as a power of two. @param {number} n_ctx */
 export const zoomFor = (n_ctx) => Math.max(0, Math.min(5, Math.ceil(Math.log2(n_ctx / 512) / 2 + 1)));
 

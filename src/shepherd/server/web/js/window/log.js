@@ -1,28 +1,18 @@
 /** What happened in the window: its turns, and what left, came back, was missed and moved. */
 import { html } from "htm/preact";
 import { useState } from "preact/hooks";
-import { Button, formatCount as count, formatTime, Icon } from "../ui.js";
+import { Button, formatCount as count, formatDuration, formatTime, Icon } from "../ui.js";
 
 /** @typedef {{session: string | null, messages: number[]}} Left */
 
 const FEW = 6;
-
-/** 0.1 ms, 80 ms, 1.2 s. @param {number} ms */
-const duration = (ms) =>
-  ms < 1000 ? `${ms.toFixed(ms < 10 ? 1 : 0)} ms` : `${(ms / 1000).toFixed(ms < 10_000 ? 1 : 0)} s`;
-
-/** idle 5 min. @param {number} s */
-export function formatIdle(s) {
-  const [n, unit] = s < 60 ? [s, "s"] : s < 3600 ? [s / 60, "min"] : s < 86400 ? [s / 3600, "h"] : [s / 86400, "days"];
-  return `idle ${Math.floor(n)} ${unit}`;
-}
 
 /** The first few of a list, and a button for the rest. @template T @param {T[]} items
  * @returns {[T[], any]} */
 function useFew(items) {
   const [all, setAll] = useState(false);
   const label = all ? "Fewer" : `All ${count(items.length)}`;
-  const button = html`<${Button} label=${label} class="button quiet small" onClick=${() => setAll(!all)} />`;
+  const button = html`<${Button} label=${label} kind="quiet small" onClick=${() => setAll(!all)} />`;
   return [all ? items : items.slice(0, FEW), items.length > FEW && button];
 }
 
@@ -54,7 +44,7 @@ export function Turns({ turns }) {
                   </span>
                   <span class="hidden">${count(turn.cached)} cached, </span>${count(turn.new)}<span class="hidden"> computed</span>
                 </td>
-                <td>${turn.first_token_s == null ? "" : duration(turn.first_token_s * 1000)}</td>
+                <td>${turn.first_token_s == null ? "" : formatDuration(turn.first_token_s)}</td>
                 <td class="faint">${turn.tokens_per_s ? `${count(Math.round(turn.tokens_per_s))}/s` : ""}</td>
               </tr>`,
             )}
@@ -71,7 +61,12 @@ const quoted = (text) => (text == null ? "nothing" : `“${text.replaceAll("\n",
 /** Of each type of happening: its icon, what is said, and what is said below.
  * @type {Record<string, (of: any) => [any, string, ...any[]]>} */
 const SAYS = {
-  left: ({ reason, tokens, ms }) => ["forward", `Left: ${reason}`, `${count(tokens)} tokens`, duration(ms)],
+  left: ({ reason, tokens, ms }) => [
+    "forward",
+    `Left: ${reason}`,
+    `${count(tokens)} tokens`,
+    formatDuration(ms / 1000),
+  ],
   recalled({ words, tokens, oldest_s }) {
     const text = words?.length ? `Came back: you said ${words.slice(0, 5).join(", ")}` : "Came back";
     return ["back", text, `${count(tokens)} tokens`, oldest_s && `from ${formatTime(oldest_s)}`];
@@ -84,7 +79,7 @@ const SAYS = {
     "memory",
     `Moved: ${from} to ${to}`,
     `${count(tokens)} tokens`,
-    ms != null && duration(ms),
+    ms != null && formatDuration(ms / 1000),
     why,
   ],
 };

@@ -3,11 +3,11 @@ import { html } from "htm/preact";
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../api.js";
 import { chats, go, online, toggleWindow, windowOpen } from "../state.js";
-import { Button, formatBytes, formatCount as count } from "../ui.js";
+import { Button, formatBytes, formatCount as count, formatDuration } from "../ui.js";
 import { Cells, describe, KINDS, nameOf, piecesOf, Swatch, ThinCells, zoomFor } from "./cells.js";
 import { LeftDialog, TokensDialog } from "./dialogs.js";
 import { beginning, failure, happenings, keyOf, pool, sequenceOf, sequences, TIERS, turns, useFeed } from "./feed.js";
-import { formatIdle, Happenings, Turns } from "./log.js";
+import { Happenings, Turns } from "./log.js";
 
 /** @typedef {import("./feed.js").Sequence} Sequence @typedef {import("./feed.js").Turn} Turn */
 /** @typedef {import("./cells.js").Piece} Piece @typedef {import("./log.js").Left} Left */
@@ -80,7 +80,7 @@ function Panel({ chat }) {
   return html`<div class="living" data-stale=${!online.value}>
     <header>
       <h2>${isOwn ? "Living window" : titleOf(session)}</h2>
-      ${!isOwn && html`<${Button} label="Back" icon="back" class="button quiet small" onClick=${() => choose(null)} />`}
+      ${!isOwn && html`<${Button} label="Back" icon="back" kind="quiet small" onClick=${() => choose(null)} />`}
       <${Button} label="Close the living window" icon="close" kind="quiet" short onClick=${toggleWindow} />
     </header>
     ${failure.value && html`<p class="notice" role="alert">${failure.value}</p>`}
@@ -165,7 +165,7 @@ function Pool({ shown, onChoose }) {
         <ul>
           ${rows.map((each) => {
             const { state, idle_s } = figures.find(({ seq }) => seq === each.seq) ?? {};
-            const place = idle_s > 5 ? `${PLACES[each.tier]}, ${formatIdle(idle_s)}` : PLACES[each.tier];
+            const place = idle_s > 5 ? `${PLACES[each.tier]}, idle ${formatDuration(Math.floor(idle_s))}` : PLACES[each.tier];
             const chat = chatOf(each.session);
             return html`<li key=${keyOf(each)}>
               <button type="button" aria-current=${each === shown ? "true" : undefined}

@@ -1,0 +1,77 @@
+"""A chat whose server goes away in the middle of an answer, and comes back, as it was or with another key."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Page, expect
+from tests.fakes.prefix import prefixed
+from tests.process.page.conftest import House, Start, Visiting, furnish
+from tests.process.page.person import Person
+from tests.process.page.test_chat import Pausing
+from tests.process.page.test_frame import AWAY, CANNOT_BE_REACHED, REFUSED, give_key
+from tests.providers_scripted import Said
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def begun(page: Page, house: House) -> Person:
+    """A chat with one answer, and another that is being written."""
+    house.provider.script = lambda heard: Said("Hello.")
+    person = Person(page)
+    await page.get_by_role("button", name="Model: ").click()
+    await page.get_by_role("menuitemradio", name="script").click()
+    await person.says("Hello!")
+    await person.hears("Hello.")
+    house.provider.script = Pausing()
+    await person.says("Count.")
+    await expect(person.answers.last).to_contain_text("four five")
+    return person
+
+
+async def test_a_chat_goes_on_when_its_server_has_restarted_in_the_middle_of_an_answer(
+    house: House, start: Start, visiting: Visiting, tmp_path: Path
+) -> None:
+    furnish(home := tmp_path / "home", house.provider)
+    async with prefixed("/ai") as proxy, AsyncExitStack() as stays:
+        async with start(home=home) as proxy.target:
+            visit = await stays.enter_async_context(visiting(proxy.url))
+            visit.expect_fault(AWAY)
+            person = await begun(visit.page, house)
+        banner = visit.page.get_by_text(CANNOT_BE_REACHED)
+        await expect(banner.first).to_be_visible()
+        async with start(home=home) as proxy.target:
+            await expect(banner).to_have_count(0)
+            await goes_on(person, house)
+            await stays.aclose()
+
+
+async def test_a_key_that_is_taken_away_in_the_middle_of_an_answer_is_asked_for_and_the_chat_goes_on(
+    house: House, start: Start, visiting: Visiting, tmp_path: Path
+) -> None:
+    furnish(home := tmp_path / "home", house.provider)
+    async with prefixed("/ai") as proxy, AsyncExitStack() as stays:
+        async with start("--api-key", "first", home=home) as proxy.target:
+            visit = await stays.enter_async_context(visiting(proxy.url))
+            visit.expect_fault(AWAY)
+            visit.expect_fault(REFUSED)
+            await give_key(visit.page, "first")
+            person = await begun(visit.page, house)
+        async with start("--api-key", "second", home=home) as proxy.target:
+            dialog = visit.page.get_by_role("dialog", name="API key")
+            await expect(dialog).to_contain_text("The server no longer takes this key.")
+            await give_key(visit.page, "second")
+            await expect(dialog).to_have_count(0)
+            await goes_on(person, house)
+            await stays.aclose()
+
+
+async def goes_on(person: Person, house: House) -> None:
+    """What was said before is there, and the next message gets an answer."""
+    house.provider.script = lambda heard: Said("The capital of France is Paris.")
+    await expect(person.stop).to_have_count(0)
+    await expect(person.answers.first).to_contain_text("Hello.")
+    await person.says("What is the capital of France?")
+    await person.hears("The capital of France is Paris.")
