@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import FilePayload, expect
 from tests.browser import PAYLOADS, Visit
 from tests.process.page.conftest import House
 from tests.process.page.person import Person
@@ -25,7 +25,7 @@ async def test_no_payload_runs_as_the_name_of_a_file(house: House, visit: Visit)
     assert await unsafe(visit.page) == []
     await visit.page.keyboard.press("Escape")
     await visit.page.locator("input[type=file]").set_input_files(
-        [{"name": f"{name}.txt", "mimeType": "text/plain", "buffer": b"Nothing."} for name in NAMES]
+        [FilePayload(name=f"{name}.txt", mimeType="text/plain", buffer=b"Nothing.") for name in NAMES]
     )
     await expect(visit.page.get_by_role("list", name="Attachments").get_by_role("listitem")).to_have_count(len(NAMES))
     assert await unsafe(visit.page) == []
