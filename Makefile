@@ -42,7 +42,7 @@ pictures:  ## the pictures of the documentation, from the program itself (needs 
 
 PAGE_PICTURES = chat-light:chat consent-dark:consent chat-light-narrow:narrow models-light:models memory-light:memory usage-dark:usage
 page-pictures:  ## the pictures of the page in the browser (needs chromium); build/page has every state
-	uv run --group page pytest -n 0 tests/process/page/test_states.py
+	SHEPHERD_SEARCH=1 uv run --group page pytest -n 0 tests/process/page/test_states.py
 	for each in $(PAGE_PICTURES); do cp build/page/$${each%:*}.png docs/pictures/page-$${each#*:}.png; done
 
 docs:  ## the documentation as a web site, in build/site; `python -m http.server -d build/site` shows it

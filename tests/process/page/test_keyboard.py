@@ -1,4 +1,4 @@
-"""The keyboard alone: a person who clicks nothing begins a chat, stops, edits, branches, switches, and answers a question."""
+"""The keyboard alone: a person who clicks nothing begins a chat, stops, edits, branches, and answers a question."""
 
 from __future__ import annotations
 

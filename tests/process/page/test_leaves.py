@@ -1,4 +1,4 @@
-"""A conversation that outgrows its context: the bar is what the cache holds, and what left is read, brought back, forgotten."""
+"""A conversation that outgrows its context: the bar is what the cache holds, and what left is read and forgotten."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def held(visit: Visit) -> int:
     return int(sequence["tokens"])
 
 
-async def test_the_bar_is_what_the_cache_holds_and_what_leaves_comes_back(small: Visit) -> None:
+async def test_the_bar_is_what_the_cache_holds_and_what_left_is_read_and_forgotten(small: Visit) -> None:
     page, person = small.page, Person(small.page)
     bar = page.get_by_role("group", name="Cells of this conversation")
     left = page.get_by_role("log", name="What left, came back, was missed and moved").get_by_role("button")

@@ -388,8 +388,7 @@ export class Chat {
   }
   /** @param {any} event */
   on_end({ reason, error, messages, can_resume, index }) {
-    const from = index ?? messages[0]?.index ?? this.live.value?.index ?? 0;
-    this.#replace(from, messages ?? []);
+    this.#replace(index ?? messages[0]?.index ?? this.live.value?.index ?? 0, messages);
     this.live.value = null;
     this.loading.value = "";
     this.questions.value = [];
