@@ -150,17 +150,15 @@ function element(name, attributes) {
   return made;
 }
 
-/** Colours code and sets formulas in blocks that are settled. @param {Element[]} blocks */
-function finish(blocks) {
-  for (const block of blocks) {
-    for (const pre of /** @type {NodeListOf<HTMLElement>} */ (block.querySelectorAll("pre"))) {
-      const file = LANGUAGES.get((pre.dataset.language ?? "").toLowerCase());
-      const code = pre.firstElementChild;
-      if (file && code?.textContent && code.textContent.length <= LONGEST_COLOURED) colour(code, file).catch(() => {});
-    }
-    for (const formula of /** @type {NodeListOf<HTMLElement>} */ (block.querySelectorAll("[data-math]")))
-      setFormula(formula).catch(() => {});
+/** Colours code and sets formulas in a block that is settled. @param {Element} block */
+function finish(block) {
+  for (const pre of /** @type {NodeListOf<HTMLElement>} */ (block.querySelectorAll("pre"))) {
+    const file = LANGUAGES.get((pre.dataset.language ?? "").toLowerCase());
+    const code = pre.firstElementChild;
+    if (file && code?.textContent && code.textContent.length <= LONGEST_COLOURED) colour(code, file).catch(() => {});
   }
+  for (const formula of /** @type {NodeListOf<HTMLElement>} */ (block.querySelectorAll("[data-math]")))
+    setFormula(formula).catch(() => {});
 }
 
 /** @param {Element} code @param {string} file */
@@ -187,20 +185,24 @@ async function setFormula(formula) {
   katex.render(tex, formula, { displayMode: isBlock, ...limits });
 }
 
-/** Makes the children of `old` from `start` on those of `fresh`, and leaves what is alike: a selection, the place of a
- * scroll bar. @param {Node} old @param {Node} fresh @param {number} [start] */
-function morph(old, fresh, start = 0) {
-  const wanted = [...fresh.childNodes];
-  for (const [at, node] of wanted.entries()) {
-    const there = old.childNodes[start + at];
+/** Makes the children of `old` behind `after` those of `fresh`, and leaves what is alike: a selection, the place of a
+ * scroll bar. No node in front of `after` is looked at. @param {Node} old @param {Node} fresh @param {Node | null} [after] */
+function morph(old, fresh, after = null) {
+  let there = after ? after.nextSibling : old.firstChild;
+  for (const node of [...fresh.childNodes]) {
+    const next = there?.nextSibling ?? null;
     if (!there) old.appendChild(node);
-    else if (there.isEqualNode(node)) continue;
     else if (there.nodeType === Node.TEXT_NODE && node.nodeType === Node.TEXT_NODE) there.nodeValue = node.nodeValue;
-    else if (there.nodeType === Node.ELEMENT_NODE && there.cloneNode().isEqualNode(node.cloneNode()))
-      morph(there, node);
-    else old.replaceChild(node, there);
+    else if (!there.isEqualNode(node)) {
+      if (there.nodeType === Node.ELEMENT_NODE && there.cloneNode().isEqualNode(node.cloneNode())) morph(there, node);
+      else old.replaceChild(node, there);
+    }
+    there = next;
   }
-  while (old.childNodes.length > start + wanted.length) old.lastChild?.remove();
+  for (let next; there; there = next) {
+    next = there.nextSibling;
+    old.removeChild(there);
+  }
 }
 
 /** The elements of one text, in `box`. */
@@ -209,8 +211,8 @@ export class MarkdownStream {
   text = "";
   /** What is behind the settled blocks. */
   rest = "";
-  /** Nodes of `box` that stay. */
-  n_settled = 0;
+  /** The last element of `box` that stays. @type {Element | null} */
+  last = null;
   /** Addresses that `[name]: address` gave. @type {Record<string, any>} */
   links = Object.create(null);
   isDone = false;
@@ -227,7 +229,7 @@ export class MarkdownStream {
 
   #restart() {
     this.box.replaceChildren();
-    Object.assign(this, { text: "", rest: "", n_settled: 0, links: Object.create(null), isDone: false });
+    Object.assign(this, { text: "", rest: "", last: null, links: Object.create(null), isDone: false });
   }
 
   /** @param {string} text the whole text so far @param {boolean} isDone no more will come */
@@ -239,8 +241,8 @@ export class MarkdownStream {
     this.#settle(isDone ? this.rest : this.rest.slice(0, this.rest.lastIndexOf("\n") + 1));
     if (!isDone) {
       const open = toElements(this.#lex(this.rest));
-      morph(this.box, open, this.n_settled);
-    } else if (this.n_settled && Object.keys(this.links).length) {
+      morph(this.box, open, this.last);
+    } else if (this.last && Object.keys(this.links).length) {
       // A name may have got its address behind the text that uses it.
       const links = this.links;
       this.#restart();
@@ -261,10 +263,11 @@ export class MarkdownStream {
     const source = settled.map((block) => block.raw).join("");
     this.rest = this.rest.slice(source.length);
     if (source.includes("]:")) this.#lex(source, this.links);
-    morph(this.box, toElements(settled), this.n_settled);
-    const fresh = [...this.box.children].slice(this.n_settled);
-    this.n_settled = this.box.childNodes.length;
-    finish(fresh);
+    const before = this.last;
+    morph(this.box, toElements(settled), before);
+    this.last = this.box.lastElementChild;
+    for (let each = before?.nextElementSibling ?? this.box.firstElementChild; each; each = each.nextElementSibling)
+      finish(each);
   }
 
   /** @param {string} text @param {Record<string, any>} [links] gets the addresses that the text has */
