@@ -34,7 +34,7 @@ from shepherd.core.status import CacheUsage, Embeddings, Health, ModelCard, Repl
 from shepherd.engine.stats import CacheStats
 
 if TYPE_CHECKING:
-    from shepherd.app.chats import Chats
+    from shepherd.app.chats.chats import Chats
     from shepherd.memory import MemoryStore
     from shepherd.memory.archive.forget import Removed
     from shepherd.memory.users import UserStores

@@ -29,8 +29,8 @@ from shepherd import config as configuration
 from shepherd.agent.archiving import Archiving
 from shepherd.agent.compaction_store import CompactionStore
 from shepherd.agent.session import Session
-from shepherd.app.chat_person import PersonAtChats
-from shepherd.app.chats import Chats
+from shepherd.app.chats.chats import Chats
+from shepherd.app.chats.person import PersonAtChats
 from shepherd.app.conversations import Conversations, loading_log
 from shepherd.app.directory.catalogue import Catalogue
 from shepherd.app.directory.entries import Machine, ModelKey, ModelRegistry, machine_of

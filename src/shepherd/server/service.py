@@ -24,7 +24,7 @@ from shepherd.core.status import Embeddings, Health, ModelCard, ReplicaStatus
 from shepherd.engine.stats import CacheStats
 
 if TYPE_CHECKING:  # a server without a memory does not load it
-    from shepherd.app.chats import Chats
+    from shepherd.app.chats.chats import Chats
     from shepherd.backends.local.adapters import ModelAdapters
     from shepherd.memory import MemoryStore
     from shepherd.memory.archive.forget import Removed

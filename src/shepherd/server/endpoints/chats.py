@@ -6,7 +6,7 @@
 The chats run tools on this machine, so that no page of another origin may send a request (`caller.check_page`). An open
 server answers programs of this machine only. A key of one user among others has the chats of that user.
 
-Not here: what a chat is (`app/chats.py`), and the JSON of messages and events (`app/chat_view.py`).
+Not here: what a chat is (`app/chats/chats.py`), and the JSON of messages and events (`app/chats/view.py`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from urllib.parse import parse_qsl
 
 from starlette.types import Scope
 
-from shepherd.app import chat_input
-from shepherd.app.chat_view import media_of
+from shepherd.app.chats import attached
+from shepherd.app.chats.view import media_of
 from shepherd.core import InvalidRequest, NotAllowed, Sampling, Text
 from shepherd.process.pools import in_pool
 from shepherd.server.endpoints.handler import STOPPING_S, Endpoint, RequestContext, within
@@ -34,8 +34,8 @@ from shepherd.wire.sse import PING
 from shepherd.wire.table import OBJECT, OBJECTS, STRING, Field, FieldKind, body_schema, integer, one_of, read_fields
 
 if TYPE_CHECKING:
-    from shepherd.app.chats import Chat, ChatShelf
-    from shepherd.app.event_log import LoggedEvent
+    from shepherd.app.chats.chats import Chat, ChatShelf
+    from shepherd.app.chats.event_log import LoggedEvent
 
 Values = Mapping[str, Any]
 Answer = Callable[["ChatShelf", Values], Coroutine[Any, Any, Json]]
@@ -114,7 +114,7 @@ _PRIVATE: RawHeaders = [(b"cache-control", b"no-store")]
 
 def _owner(scope: Scope, *, is_open: bool) -> Any:
     """Whose chats a caller has. Raises: `NotAllowed`."""
-    from shepherd.app.chats import Owner  # noqa: PLC0415 - a server without chats does not load it
+    from shepherd.app.chats.chats import Owner  # noqa: PLC0415 - a server without chats does not load it
     from shepherd.memory.users import LOCAL  # noqa: PLC0415
 
     host, caller = address_of(scope), caller_of(scope)
@@ -171,8 +171,8 @@ async def _turn(shelf: ChatShelf, values: Values) -> Json:
     if not text.strip() and not files:
         raise InvalidRequest("text is missing: a message needs one, or an attachment", field="text")
     parts = (
-        *await chat_input.quoted(chat, values["quotes"] or ()),
-        *await chat_input.attached(chat, files),
+        *await attached.quoted(chat, values["quotes"] or ()),
+        *await attached.attached(chat, files),
         *((Text(text),) if text.strip() else ()),
     )
     return {"turn": chat.send(parts) if action == "send" else chat.edit(parts, at)}
@@ -221,26 +221,26 @@ async def _switch(shelf: ChatShelf, values: Values) -> Json:
 
 
 async def _command(shelf: ChatShelf, values: Values) -> Json:
-    from shepherd.app import chat_commands  # noqa: PLC0415 - loads the tools
+    from shepherd.app.chats import commands  # noqa: PLC0415 - loads the tools
 
     chat = await shelf.get(values["id"])
     before = chat.log.number
-    lines = await chat_commands.run(chat, values["line"] or "")
+    lines = await commands.run(chat, values["line"] or "")
     return {"lines": lines, "changed": chat.log.number != before}
 
 
 async def _complete(shelf: ChatShelf, values: Values) -> Json:
-    from shepherd.app import chat_commands  # noqa: PLC0415 - loads the tools
+    from shepherd.app.chats import commands  # noqa: PLC0415 - loads the tools
 
     chat = await shelf.get(values["chat"]) if values["chat"] else await shelf.draft()
-    return {"suggestions": await chat_commands.suggestions(chat, values["text"] or "")}
+    return {"suggestions": await commands.suggestions(chat, values["text"] or "")}
 
 
 async def _options(shelf: ChatShelf, values: Values) -> Json:
-    from shepherd.app import chat_commands  # noqa: PLC0415 - loads the tools
+    from shepherd.app.chats import commands  # noqa: PLC0415 - loads the tools
 
     chat = await shelf.get(values["chat"]) if values["chat"] else await shelf.draft()
-    return chat_commands.options(chat)
+    return commands.options(chat)
 
 
 async def _search(shelf: ChatShelf, values: Values) -> Json:
@@ -319,7 +319,7 @@ async def _answer_question(shelf: ChatShelf, values: Values) -> Json:
 
 
 async def _events(context: RequestContext, shelf: ChatShelf, values: Values) -> None:
-    from shepherd.app.chats import MOST_READERS  # noqa: PLC0415
+    from shepherd.app.chats.chats import MOST_READERS  # noqa: PLC0415
 
     chat = await shelf.get(values["id"])
     after = values["after"] if values["after"] is not None else _last_event_id(context.scope)

@@ -23,9 +23,9 @@ from shepherd.agent import modes
 from shepherd.agent.session import Session
 from shepherd.agent.storage import SavedConversation
 from shepherd.app.app import App
-from shepherd.app.chat_person import MOST_WAITING, ChatPerson, PersonAtChats
-from shepherd.app.chats import Chat, Owner
-from shepherd.app.event_log import EventLog
+from shepherd.app.chats.chats import Chat, Owner
+from shepherd.app.chats.event_log import EventLog
+from shepherd.app.chats.person import MOST_WAITING, ChatPerson, PersonAtChats
 from shepherd.core import (
     Event,
     Finished,

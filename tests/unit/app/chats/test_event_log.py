@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Iterable
 
-from shepherd.app import event_log
-from shepherd.app.event_log import EventLog, LoggedEvent
+from shepherd.app.chats import event_log
+from shepherd.app.chats.event_log import EventLog, LoggedEvent
 
 
 def spelled(events: Iterable[LoggedEvent]) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ A turn runs to its end whether a client reads or not. While it runs, `Chat.messa
 writes, and its events spell the rest. The terminal uses the same files: a file that another program has changed is read
 again before the next turn.
 
-Not here: the paths and bodies (`server/endpoints/chats.py`), the JSON of messages and events (`chat_view.py`).
+Not here: the paths and bodies (`server/endpoints/chats.py`), the JSON of messages and events (`view.py`).
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from shepherd.agent.storage import (
 )
 from shepherd.agent.turn import CallReturned, TurnEvent
 from shepherd.agent.with_memory import entry_of
-from shepherd.app.chat_person import ChatPerson
-from shepherd.app.chat_view import put_event, shown_message, shown_usage
-from shepherd.app.event_log import EventLog
+from shepherd.app.chats.event_log import EventLog
+from shepherd.app.chats.person import ChatPerson
+from shepherd.app.chats.view import put_event, shown_message, shown_usage
 from shepherd.core import (
     Audio,
     CallDelta,

@@ -27,7 +27,7 @@ from shepherd.tools.sandbox.tree import walk
 from shepherd.wire.base import Fields, shown
 
 if TYPE_CHECKING:
-    from shepherd.app.chats import Chat
+    from shepherd.app.chats.chats import Chat
 
 Json = dict[str, Any]
 

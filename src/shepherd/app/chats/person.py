@@ -18,7 +18,7 @@ from shepherd.tools.base import Form, Question, Verdict
 from shepherd.wire.base import shown
 
 if TYPE_CHECKING:
-    from shepherd.app.event_log import EventLog
+    from shepherd.app.chats.event_log import EventLog
 
 Json = dict[str, Any]
 

@@ -42,7 +42,7 @@ from shepherd.core import (
 from shepherd.core.events import Traced
 
 if TYPE_CHECKING:
-    from shepherd.app.event_log import EventLog
+    from shepherd.app.chats.event_log import EventLog
 
 Json = dict[str, Any]
 

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 from shepherd.agent import modes
 from shepherd.agent.attachment import senses
 from shepherd.agent.fitting import fitting
-from shepherd.app import chat_input
+from shepherd.app.chats import attached
 from shepherd.core import Audio, Image, InvalidRequest
 from shepherd.process.pools import in_pool
 from shepherd.tools.permission import MODES
 from shepherd.tools.toolbox import ConversationToolbox
 
 if TYPE_CHECKING:
-    from shepherd.app.chats import Chat
+    from shepherd.app.chats.chats import Chat
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ async def suggestions(chat: Chat, text: str) -> list[dict[str, str]]:
     """What may stand in place of the end of the typed text: a command, its argument, a file behind an `@`."""
     head, mark, path = text.rpartition("@")
     if mark and " " not in path and (not head or head[-1].isspace() or head[-1] in "([{"):
-        found = await in_pool("texts", lambda: [*chat_input.paths(chat, path)])
+        found = await in_pool("texts", lambda: [*attached.paths(chat, path)])
         return [_suggestion(f'@"{each}"' if " " in each else f"@{each}", each, "") for each in found]
     name, blank, argument = text.partition(" ")
     if not text.startswith("/") or "\n" in text:
@@ -61,7 +61,7 @@ async def suggestions(chat: Chat, text: str) -> list[dict[str, str]]:
             _suggestion(each, each, does) for each, does in fitting(name, ((n, c.does) for n, c in COMMANDS.items()))
         ]
     words = COMMANDS[name].words(chat) if name in COMMANDS else ()
-    most = chat_input.MOST_SUGGESTIONS
+    most = attached.MOST_SUGGESTIONS
     return [_suggestion(f"{name} {each}", each, note) for each, note in islice(fitting(argument, words), most)]
 
 
