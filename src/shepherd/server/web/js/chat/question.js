@@ -95,7 +95,7 @@ function Consent({ chat, question }) {
 /** Of the formats that a string may have: what it looks like, in words, and the type of its control. */
 const FORMATS = /** @type {Record<string, {test: RegExp, words: string, type?: string}>} */ ({
   email: { test: /^[^\s@]+@[^\s@]+$/, words: "an e-mail address", type: "email" },
-  uri: { test: /^[a-z][a-z0-9+.-]*:\S+$/i, words: "an address such as https://example.org", type: "url" },
+  uri: { test: /^[a-z][a-z0-9+.-]*:\S+$/i, words: "a whole address, with https: in front", type: "url" },
   date: { test: /^\d{4}-\d\d-\d\d$/, words: "a date", type: "date" },
   "date-time": {
     test: /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)$/i,
