@@ -59,6 +59,8 @@ READS_MEMORY = frozenset({"search_memory", "get_fact"})
 """Tools whose results are in the memory already (M9)."""
 BUDGET_TOKENS, BUDGET_SHARE = 512, 10
 """Limits of the quotes for one message: tokens, and one part in so many of the context."""
+LEAST_BUDGET, LEAST_SHARE = 128, 4
+"""A small context has this limit instead, and one part in so many: the lines around the quotes may take 50 tokens."""
 PROFILE_TOKENS = 256
 BLOCKS_BYTES = 4_000_000
 """For the quotes of thousands of recent questions."""
@@ -326,7 +328,8 @@ class MemoryBackend:
         evicted = {id for id, state in store.states(ids).items() if state != State.LIVE}
         live = {id for id in ids if id and id not in evicted}
         shown = {id for at, quote in quotes.items() if not ids or ids[at] in live for id in quote.ids}
-        budget, count = min(BUDGET_TOKENS, self._backend.n_ctx // BUDGET_SHARE), self._backend.count_tokens
+        n_ctx, count = self._backend.n_ctx, self._backend.count_tokens
+        budget = max(min(BUDGET_TOKENS, n_ctx // BUDGET_SHARE), min(LEAST_BUDGET, n_ctx // LEAST_SHARE))
         found = recall(store, question, previous=previous, live=live, shown=shown, budget=budget, count=count)
         return Quote("") if found is None else Quote(found.text, found.ids, count(found.text), found.words)
 

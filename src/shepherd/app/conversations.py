@@ -373,6 +373,42 @@ class Conversations:
         one. Raises: `InvalidRequest` for an unknown model."""
         return (await self._resolve(name, beside or self.active_target))[0]
 
+    def name_of(self, target: Target, model: str) -> str:
+        """What `find_target` finds a target by, in a later program too. `model`: the one that it answers with."""
+        if target.cache in self._dispatcher.providers:
+            return f"{target.cache}/{model}"
+        return target.adapted or self._name_of(target.cache)
+
+    async def find_target(self, name: str, *, is_guest: bool = False) -> Target | None:
+        """As `target`, for a name that was saved; None for what is not there any more. A provider keeps the model that
+        the configuration names. `is_guest`: only what `choices` has."""
+        providers, choice = self._dispatcher.providers, self.find_choice(name)
+        if choice is None:  # the terminal saves the title of a model of this machine
+            local = (each for each in self.choices() if each.kind != "provider")
+            choice = next((each for each in local if self.describe(each.cache).model == name), None)
+        if choice is not None:
+            return Target(choice.cache, self._catalogue.find_adapted(self._catalogue.names.meaning(name)))
+        provider, _, model = name.partition("/")
+        if provider in providers and model:
+            has_model = providers.model(provider) == model
+            if is_guest:
+                return (
+                    Target(provider) if has_model and any(each.cache == provider for each in self.choices()) else None
+                )
+            if not has_model:
+                row = providers.row(provider)
+                if row.replicas or any(each.model for each in self._config.providers if each.name == provider):
+                    return None
+                providers.add(replace(row, model=model))
+            return Target(provider)
+        if is_guest:
+            return None
+        try:
+            found = await self.target(name)
+        except ShepherdError:
+            return None
+        return found if self.describe(found.cache).cache else None
+
     async def _resolve(self, name: str, before: Target) -> tuple[Target, CacheConfig | None]:
         """A target by its name, and the entry that the catalogue has now for a model that was found for it."""
         choices, name = self.choices(), name.strip()

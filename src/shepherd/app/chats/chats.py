@@ -168,7 +168,7 @@ class ChatShelf:
     async def page(self, cursor: str | None, limit: int) -> Json:
         """The newest chats first, those behind the chat `cursor`. Raises: `InvalidRequest`, `SaveError`."""
         saves = self.saves
-        names = [] if saves is None else await asyncio.to_thread(saves.names)
+        names = [] if saves is None else await in_pool("files", saves.names)
         unsaved = [chat.id for chat in reversed(self._open.values()) if chat.id not in names and chat.is_begun]
         ids = [*unsaved, *names]
         if cursor is not None:
@@ -178,7 +178,7 @@ class ChatShelf:
                 )
             ids = ids[ids.index(at) + 1 :]
         page = ids[:limit]
-        rows = [self._row(id, await asyncio.to_thread(self._listed, id) if id in names else None) for id in page]
+        rows = [self._row(id, await in_pool("files", self._listed, id) if id in names else None) for id in page]
         return {"chats": rows} | ({"next": page[-1]} if len(ids) > limit else {})
 
     async def create(self, model: str | None, system: str | None) -> Chat:
@@ -204,8 +204,8 @@ class ChatShelf:
         hits = await in_pool("memory", store.search, query, limit)
         sessions = await in_pool("memory", store.sessions, {hit.conversation for hit in hits})
         saves = self.saves
-        names = [] if saves is None else await asyncio.to_thread(saves.names)
-        listed = await asyncio.to_thread(lambda: [self._listed(name) for name in names])
+        names = [] if saves is None else await in_pool("files", saves.names)
+        listed = await in_pool("files", lambda: [self._listed(name) for name in names])
         by_session = {each.id: each.name for each in listed if each.id}
         found: list[Json] = []
         for hit in hits:
@@ -232,17 +232,18 @@ class ChatShelf:
             self._open.move_to_end(id)
             await chat.read_again()
             return chat
-        names = () if self.saves is None else await asyncio.to_thread(self.saves.names)
+        names = () if self.saves is None else await in_pool("files", self.saves.names)
         if self.saves is None or id not in names:
             raise NoSuchChat(id)
         stamp = self.saves.stamp(id)
-        saved = await asyncio.to_thread(self.saves.load, id)
+        saved = await in_pool("files", self.saves.load, id)
         if (chat := self._open.get(id)) is not None:  # another request was faster
             return chat
         here = self.chats.conversations
-        choice = here.find_choice(saved.model) if saved.model else None
-        target = here.active_target if choice is None else await here.target(choice.name)
-        chat = await self._made(id, target)
+        wanted = _answering(saved)
+        target = await here.find_target(wanted, is_guest=self.owner.is_guest) if wanted else None
+        chat = await self._made(id, target or here.active_target)
+        chat.missing_model = wanted if target is None else ""
         if (other := self._open.get(id)) is not None:
             return other
         chat.restore(saved, stamp)
@@ -255,7 +256,7 @@ class ChatShelf:
         chat.refuse_if_running("delete it")
         self._open.pop(chat.id, None)
         if self.saves is not None and chat.stamp is not None:
-            await asyncio.to_thread(self.saves.remove, chat.id)
+            await in_pool("files", self.saves.remove, chat.id)
         chat.is_gone = True
         chat.log.put("changed", {"what": ["deleted"]})
 
@@ -327,7 +328,7 @@ class ChatShelf:
             }
         return {
             "id": id,
-            "session": None if chat is None else chat.session.id,
+            "session": listed.id or None,
             "title": listed.title,
             "model": listed.model,
             "changed": listed.changed.timestamp(),
@@ -367,6 +368,8 @@ class Chat:
         """Of its file, as it was read or written last; None without a file."""
         self.mode: Mode = "ask"
         self.is_gone = False
+        self.missing_model = ""
+        """What the file says that answers, where it is not there any more; another one answers the next turn."""
         self._shelf = shelf
         self._file = asyncio.Lock()
         """While its file is read or written: its own change must not look like another program's."""
@@ -425,6 +428,7 @@ class Chat:
             "running": self.is_running,
             "can_resume": not self.is_running and session.can_resume,
             "last_event": self.log.number,
+            "missing_model": self.missing_model or None,
             "questions": self.person.questions,
             "branches": [
                 {"at": at, "count": n, "current": current} for at, (n, current) in sorted(session.branches.items())
@@ -489,7 +493,7 @@ class Chat:
         target = await here.target(name, self.target)
         self.refuse_if_running("change the model")
         await in_pool("memory", here.move_chat, self.session, target)
-        self.target, self._model = target, None
+        self.target, self._model, self.missing_model = target, None, ""
         self.set_mode(self.mode)
         await self.changed("model")
 
@@ -558,6 +562,8 @@ class Chat:
         reason, problem = "done", None
         here, timing = self._shelf.chats.conversations, _Timing()
         try:
+            if self.missing_model:
+                self.log.put("missing_model", {"model": self.missing_model, "instead": self.session.model})
             if not here.is_loaded(self.target):
                 self.log.put("loading", {"model": self.session.model})
             async with here.kept_loaded(self.target) as model:
@@ -595,6 +601,8 @@ class Chat:
 
     async def _take(self, event: TurnEvent, timing: _Timing) -> None:
         shown = timing.take(event)
+        if isinstance(event, Started):
+            self.missing_model = ""
         if isinstance(event, CallReturned):
             extra = {"summary": event.summary, "diff": event.diff}
             self._results[event.result.call_id] = {name: value for name, value in extra.items() if value}
@@ -621,10 +629,10 @@ class Chat:
         if saves is None or self.stamp is None or self.is_running:
             return
         async with self._file:
-            stamp = await asyncio.to_thread(saves.stamp, self.id)
+            stamp = await in_pool("files", saves.stamp, self.id)
             if stamp is None or stamp == self.stamp:
                 return
-            saved = await asyncio.to_thread(saves.load, self.id)
+            saved = await in_pool("files", saves.load, self.id)
             if self._turn is not None:  # a turn has begun meanwhile
                 return
             self.restore(saved, stamp)
@@ -648,7 +656,7 @@ class Chat:
             self.session.detach(str(uuid.uuid4()))
             name = ""
         saved = self._to_saved()
-        name = await asyncio.to_thread(saves.save, saved, name)
+        name = await in_pool("files", saves.save, saved, name)
         self.stamp, self._saved = saves.stamp(name), saved
         if name != self.id:
             self._shelf.rename(self, name)
@@ -657,7 +665,8 @@ class Chat:
             raise Busy("another program has changed this conversation meanwhile; this turn is in a copy of it")
 
     def _to_saved(self) -> SavedConversation:
-        made = replace(self.session.to_saved(), folder=str(_here()))
+        model = self.missing_model or self._shelf.chats.conversations.name_of(self.target, self.session.model)
+        made = replace(self.session.to_saved(), folder=str(_here()), model=model)
         before = self._saved
         if not made.quotes and before is not None:  # a model that is not loaded knows of none
             quotes = {
@@ -713,6 +722,13 @@ def _saves(toolset: Toolset, owner: Owner) -> ConversationStore | None:
     if saves is None or not owner.is_guest:
         return saves
     return toolset.saves(f"users/{digest(owner.user.encode('utf-8', 'replace')).hex()}")
+
+
+def _answering(saved: SavedConversation) -> str:
+    """The name of what answers it. The terminal saves the model of a provider alone; its answers name the provider."""
+    origins = (each.origin for each in reversed(saved.messages) if each.role == "assistant" and each.origin)
+    provider, _, model = next(origins, "").partition(":")
+    return f"{provider}/{model}" if model and model == saved.model and provider != "local" else saved.model
 
 
 def _here() -> Path:

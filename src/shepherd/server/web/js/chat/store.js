@@ -301,6 +301,10 @@ export class Chat {
     this.#does(`Reading ${formatCount(done)} of ${formatCount(total)} tokens`);
   }
   /** @param {any} event */
+  on_missing_model({ model, instead }) {
+    this.note(`${model} is not there any more: ${instead} answers`);
+  }
+  /** @param {any} event */
   on_loading(event) {
     this.loading.value = event.model;
     this.#does(`Loading ${event.model}`);
