@@ -13,7 +13,7 @@ from tests.providers_scripted import Said, scripted
 
 from shepherd.agent.storage import ConversationStore
 from shepherd.app.app import App
-from shepherd.app.chats import Chat, Owner
+from shepherd.app.chats.chats import Chat, Owner
 from shepherd.core import Text
 
 pytestmark = [pytest.mark.model, pytest.mark.asyncio]
