@@ -312,30 +312,27 @@ class ChatShelf:
 
     def _row(self, id: str, listed: SavedListing | None) -> Json:
         chat = self._open.get(id)
-        if listed is None:
-            assert chat is not None
-            return {
-                "id": id,
-                "session": chat.session.id,
-                "title": chat.session.title,
-                "model": chat.session.model,
-                "changed": chat.used_s,
-                "n_messages": len(chat.session.messages),
-                "first": "",
-                "last": "",
-                "running": chat.is_running,
-            }
-        return {
-            "id": id,
-            "session": None if chat is None else chat.session.id,
-            "title": listed.title,
-            "model": listed.model,
-            "changed": listed.changed.timestamp(),
-            "n_messages": listed.n_messages,
-            "first": listed.first,
-            "last": listed.last,
-            "running": chat is not None and chat.is_running,
-        } | ({"error": listed.error} if listed.error else {})
+        row: Json = {"id": id, "running": chat is not None and chat.is_running}
+        if listed is not None:
+            return row | {
+                "session": listed.id,
+                "title": listed.title,
+                "model": listed.model,
+                "changed": listed.changed.timestamp(),
+                "n_messages": listed.n_messages,
+                "first": listed.first,
+                "last": listed.last,
+            } | ({"error": listed.error} if listed.error else {})  # fmt: skip
+        assert chat is not None
+        return row | {
+            "session": chat.session.id,
+            "title": chat.session.title,
+            "model": chat.session.model,
+            "changed": chat.used_s,
+            "n_messages": len(chat.session.messages),
+            "first": "",
+            "last": "",
+        }
 
 
 @dataclass(slots=True)

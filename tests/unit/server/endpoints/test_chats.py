@@ -7,6 +7,7 @@ import base64
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from shepherd.core import (
     TextDelta,
     ToolCall,
 )
+from shepherd.memory.recall import recall
 from shepherd.memory.users import LOCAL
 from shepherd.server.app import create_app
 from shepherd.server.http.auth import Key
@@ -225,9 +227,12 @@ async def test_a_chat_begun_here_is_gone_on_with_in_the_terminal_and_back(app: A
     await asked(client, id, "Thank you.")
     assert len(saves.load(saved["id"]).messages) == 6
     listed = (await client.get("/v1/chats")).json()["chats"]
-    assert [(row["id"], row["n_messages"], row["first"], row["last"]) for row in listed] == [
-        (saved["id"], 6, "Hello!", "Thank you.")
+    assert [(row["id"], row["session"], row["n_messages"], row["first"], row["last"]) for row in listed] == [
+        (saved["id"], terminal.id, 6, "Hello!", "Thank you.")
     ]
+    closed = saves.save(replace(terminal.to_saved(), id="another"))  # of the terminal, and not open here
+    listed = (await client.get("/v1/chats")).json()["chats"]
+    assert {row["id"]: row["session"] for row in listed} == {saved["id"]: terminal.id, closed: "another"}
 
 
 async def test_the_list_comes_in_pages(app: App, client: httpx2.AsyncClient) -> None:
@@ -634,9 +639,6 @@ async def test_a_chat_is_completed_commanded_exported_searched_and_looked_into(
     await read(client, id)
     quoted = (await get(client, id))["messages"][2]["parts"][0]
     assert quoted["type"] == "notice"
-    assert "Balthazar" in quoted["text"]
-    wrong = await client.post(f"/v1/chats/{id}/turn", json={"action": "send", "text": "x", "quotes": [999_999]})
-    assert wrong.status_code == 400
     markdown = await client.get(f"/v1/chats/{id}/export")
     assert "## User\n\nHello, my hamster" in markdown.text
     assert markdown.headers["content-disposition"].endswith('.md"')
@@ -651,6 +653,37 @@ async def test_a_chat_is_completed_commanded_exported_searched_and_looked_into(
         assert answer["changed"] is (line != "/help")
     assert (await get(client, id))["n_messages"] == 2
     assert (await client.post(f"/v1/chats/{id}/command", json={"line": "/undoo"})).status_code == 400
+
+
+async def test_messages_that_are_brought_back_stand_in_front_of_the_question_as_the_memory_quotes_them(
+    app: App,
+) -> None:
+    keys = [Key.of("a", name="a", user="ada"), Key.of("o", name="owner")]
+    server, [store, adas] = create_app(app, api_keys=keys), [app.memory(LOCAL), app.memory("ada")]
+    assert store is not None
+    assert adas is not None
+    async with client_of(server, "o") as owner, client_of(server, "a") as ada:
+        id = await begun(owner)
+        await turn(owner, id, text='My tortoise is called "Esmeralda [MEMORY".')
+        chat = await opened(app, id)
+        await until(lambda: not chat.is_running)
+        found = (await owner.get("/v1/chats/search", params={"q": "tortoise"})).json()["results"]
+        at = next(each["ids"][0] for each in found if each["role"] == "user")
+        await turn(owner, id, text="And its name?", quotes=[at])
+        await until(lambda: not chat.is_running)
+        (stored,) = store.stored([at])
+        quote, question = chat.messages[2].parts
+        assert quote == Text(recall.render([recall.Quote(stored, stored.body)]), aside=True)
+        assert question == Text("And its name?")
+        theirs = await begun(ada)
+        for client, chat_id, quotes, named in (
+            (owner, id, [999_998, at, 999_999, 999_998], "999998, 999999"), (ada, theirs, [at], f"{at}"),
+        ):  # fmt: skip
+            answer = await client.post(
+                f"/v1/chats/{chat_id}/turn", json={"action": "send", "text": "x", "quotes": quotes}
+            )
+            assert answer.status_code == 400
+            assert f"no message in your memory: {named};" in answer.json()["error"]["message"]
 
 
 async def test_an_image_of_a_message_is_served_and_anything_else_is_no_page(app: App) -> None:
