@@ -27,6 +27,7 @@ from shepherd.app.app import App
 from shepherd.app.chat_person import MOST_WAITING, ChatPerson, PersonAtChats
 from shepherd.app.chats import Chat, Owner
 from shepherd.app.event_log import EventLog
+from shepherd.config import TrustStore, instructions
 from shepherd.core import (
     Event,
     Finished,
@@ -52,8 +53,9 @@ pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 Json = dict[str, Any]
 
 
-def made_app(folder: Path, text: str = "") -> App:
-    head = f'max_tokens = 24\n[chat]\nfolder = "{folder / "saved"}"\n'
+def made_app(folder: Path, text: str = "", *, instructions: bool = False) -> App:
+    switch = str(instructions).lower()  # off: the folder of the tests may have any
+    head = f'max_tokens = 24\n[chat]\nfolder = "{folder / "saved"}"\ninstructions = {switch}\n'
     return app_of(folder, head + text, model="embedded")
 
 
@@ -653,6 +655,52 @@ async def test_a_chat_is_completed_commanded_exported_searched_and_looked_into(
         assert answer["changed"] is (line != "/help")
     assert (await get(client, id))["n_messages"] == 2
     assert (await client.post(f"/v1/chats/{id}/command", json={"line": "/undoo"})).status_code == 400
+
+
+async def test_the_owners_chats_get_the_trusted_instructions_of_the_folder_from_their_first_turn_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    (here / "AGENTS.md").write_text("Answer in rhymes.")
+    keys = [Key.of("a", name="a", user="ada"), Key.of("o", name="owner")]
+    whole = "Be brief.\n\nInstructions of the file AGENTS.md:\n\nAnswer in rhymes."
+    for is_on in (True, False):
+        async with loaded(made_app(tmp_path, instructions=is_on)) as app:
+            server = create_app(app, api_keys=keys)
+            async with client_of(server, "o") as owner, client_of(server, "a") as ada:
+
+                async def told(client: httpx2.AsyncClient, id: str, of: Owner) -> tuple[str, Json]:
+                    """The system prompt of a turn, and what the chat says of the instructions."""
+                    backend = Scripted(lambda request: Message.assistant("Yes."))
+                    chat = await app.chats.of(of).get(id)
+                    chat.session.move(backend, model="lamb", n_ctx=lambda: 4096, toolbox=None)
+                    await turn(client, id, text="Hello!")
+                    await until(lambda: not chat.is_running)
+                    (request,) = backend.requests
+                    return request.messages[0].text, (await get(client, id))["instructions"]
+
+                guest = Owner("ada", "ada", is_guest=True)
+                id = await begun(owner, system="Be brief.")
+                system, shown = await told(owner, id, Owner())
+                assert (system, shown["given"]) == ("Be brief.", "")
+                assert ["is not trusted" in each for each in shown["left_out"]] == [True] * is_on
+                for each in instructions.find(here)[0]:
+                    TrustStore.of_user().add(each.file)
+                assert (await told(owner, id, Owner()))[0] == "Be brief."  # its prompt stays as it is
+                id = await begun(owner, system="Be brief.")
+                for _ in range(2):
+                    system, shown = await told(owner, id, Owner())
+                    assert system == (whole if is_on else "Be brief.")
+                    assert shown["left_out"] == []
+                    assert shown["given"].startswith("AGENTS.md: ") is is_on
+                    (here / "AGENTS.md").write_text("Answer in prose.")
+                (here / "AGENTS.md").write_text("Answer in rhymes.")
+                theirs = await begun(ada, system="Be brief.")
+                assert (await told(ada, theirs, guest))[0] == "Be brief."
+        TrustStore.of_user().remove(here / "AGENTS.md")
 
 
 async def test_messages_that_are_brought_back_stand_in_front_of_the_question_as_the_memory_quotes_them(
