@@ -177,6 +177,7 @@ class App:
                     self.config,
                     self._conversations,
                     self.tools,
+                    env=self._env,
                     memory=self.memory,
                     models=dispatcher.catalogue.models,
                 )

@@ -219,6 +219,10 @@ class Conversations:
         is_provider = target.cache in self._dispatcher.providers
         return is_provider or self._catalogue.entry_of(target.cache).key in self._dispatcher.pool.loaded()
 
+    def tokens_for(self, target: Target) -> Callable[[str], int]:
+        """How a target counts the tokens of a text; an estimate where it is not loaded."""
+        return self._of_chat(target)[2]
+
     def _of_chat(self, target: Target) -> tuple[Backend, Callable[[], int], Callable[[str], int]]:
         """The back end of a target that may be unloaded, the tokens of its context, and how it counts those of a text.
 

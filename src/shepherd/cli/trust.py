@@ -29,12 +29,9 @@ def user_dir() -> Path:
 
 
 def store() -> TrustStore:
-    """The trusted files, in the user's state folder."""
-    import platformdirs
-
     from shepherd.config import TrustStore
 
-    return TrustStore(Path(platformdirs.user_state_dir("shepherd")) / "trusted.json")
+    return TrustStore.of_user()
 
 
 def consent(options: Mapping[str, Any], *, looks: bool) -> Consent:

@@ -1,27 +1,31 @@
 """AGENTS.md: what a folder tells the models that work in it.
 
     working folder ─ up to the root of its git repository ─▶ AGENTS.md, else CLAUDE.md, of each folder
-                                                              └─▶ InstructionFile, the nearest last ─▶ one text
+                                                              └─▶ InstructionFile, the nearest last
+    files ─ is_trusted ─ given: those that fit ─▶ one text
 
-A file that cannot be read is a sentence, and never ends a start. Not here: whether the user trusts a file
-(`trust.py`), and how much of the context the text may take (`cli/chat/instructions.py`).
+The chat of the terminal and the chats of the server read them alike. A file that cannot be read is a sentence, and
+never ends a start. Not here: the question in the terminal (`cli/chat/instructions.py`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shepherd.config.trust import FolderFile, Risk
+from shepherd.config.load import given_consent
+from shepherd.config.trust import FolderFile, Risk, TrustStore
 from shepherd.process.files import read_within
 
 NAMES = ("AGENTS.md", "CLAUDE.md")
 """Of one folder, the first that is there is read."""
 MOST_BYTES = 64 * 1024
 """Of one file: about 16,000 tokens."""
+SHARE = 4
+"""Of the context, the files may have this part at most."""
 EFFECT = "would be in every prompt of a chat: it tells the model what to do, also with your files and tools"
 
 
@@ -32,6 +36,25 @@ class InstructionFile:
     text: str
     file: FolderFile
     """For the question whether the user trusts it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    files: tuple[InstructionFile, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """A sentence about each other file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a model gets of the files."""
+
+    text: str = ""
+    """For the system prompt; empty without files."""
+    line: str = ""
+    """Such as `AGENTS.md: 412 tokens`."""
+    left_out: tuple[str, ...] = ()
+    """A sentence about each file that the model does not get."""
 
 
 def find(folder: Path) -> tuple[tuple[InstructionFile, ...], tuple[str, ...]]:
@@ -60,9 +83,37 @@ def find(folder: Path) -> tuple[tuple[InstructionFile, ...], tuple[str, ...]]:
     return tuple(found), tuple(wrong)
 
 
+def is_trusted(found: InstructionFile, env: Mapping[str, str]) -> bool | None:
+    """Whether the user trusts a file; None where the user may still be asked. Raises: `ConfigError`."""
+    if (consent := given_consent(env)) is not None:
+        return consent(found.file)
+    return True if found.file in TrustStore.of_user() else None
+
+
+def trusted(folder: Path, env: Mapping[str, str]) -> Found:
+    """The files for work in `folder` that the user trusts already. Raises: `ConfigError`."""
+    found, wrong = find(folder)
+    files = tuple(each for each in found if is_trusted(each, env))
+    return Found(files, (*wrong, *(each.file.left_out for each in found if each not in files)))
+
+
+def given(files: Sequence[InstructionFile], n_ctx: int, count: Callable[[str], int]) -> Given:
+    """The trusted files that fit into their share of the context; the farthest are left out first. `count`: tokens of a
+    text."""
+    files, left_out, room = [*files], [], n_ctx // SHARE
+    while (n_tokens := count(prompt(files)) if files else 0) > room > 0:
+        far = files.pop(0)
+        left_out.append(
+            f"{far.file.path}: left out: the instructions of this folder have {n_tokens:,} tokens, and may have "
+            f"{room:,}, a quarter of the context; shorten the file, or start with a larger --context-size"
+        )
+    line = f"{', '.join(each.name for each in files)}: {n_tokens} token{'s' * (n_tokens != 1)}" if files else ""
+    return Given(prompt(files), line, tuple(left_out))
+
+
 def prompt(files: Sequence[InstructionFile]) -> str:
-    """The text of the files for the system prompt; empty without files. No path of this machine is in it, so that the
-    same repository gives the same prompt everywhere."""
+    """The text of files; empty without any. No path of this machine is in it: the same repository gives the same prompt
+    everywhere."""
     return "\n\n".join(f"Instructions of the file {each.name}:\n\n{each.text}" for each in files)
 
 

@@ -273,6 +273,13 @@ class TrustStore:
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    @classmethod
+    def of_user(cls) -> TrustStore:
+        """The one in the user's state folder."""
+        import platformdirs  # noqa: PLC0415 - a start without files of a folder does not load it
+
+        return cls(Path(platformdirs.user_state_dir("shepherd")) / "trusted.json")
+
     def entries(self) -> dict[str, str]:
         """The digests by path; none if the file cannot be read, so that everything is asked again."""
         try:

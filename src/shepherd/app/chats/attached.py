@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from shepherd.agent.attachment import Attached, Limits, check_senses, part_of, senses
 from shepherd.agent.fitting import fitting
 from shepherd.core import InvalidRequest, Text
-from shepherd.memory.recall.quotation import escape_quote
-from shepherd.memory.recall.recall import CLOSING, OPENING
+from shepherd.memory.recall.recall import Quote, render
 from shepherd.process.pools import in_pool
 from shepherd.tools.base import ToolError
 from shepherd.tools.builtin.content import first_bytes, opened
@@ -89,17 +88,20 @@ def _roots(chat: Chat) -> Roots:
 
 
 async def quoted(chat: Chat, ids: Sequence[int]) -> tuple[Text, ...]:
-    """Messages of the memory, in front of a question. Raises: `InvalidRequest` for an unknown one."""
+    """Messages of the memory, as the memory quotes them. Raises: `InvalidRequest` that names the unknown ones."""
     if not ids:
         return ()
     if len(ids) > MOST_QUOTES:
         raise InvalidRequest(f"quotes has {len(ids)} ids; at most {MOST_QUOTES} are accepted", field="quotes")
     store = await in_pool("memory", chat.shelf.chats.memory, chat.shelf.owner.user)
     found = [] if store is None else await in_pool("memory", store.stored, ids)
-    if missing := {*ids} - {each.id for each in found}:
-        raise InvalidRequest(f"quotes names message {min(missing)}, which the memory does not have", field="quotes")
-    lines = [f'{each.time:%Y-%m-%d} {each.role}: "{escape_quote(each.body)}"' for each in found]
-    return (Text("\n".join([OPENING, *lines, CLOSING, "", ""]), aside=True),)
+    known = {each.id for each in found}
+    if missing := [f"{id}" for id in dict.fromkeys(ids) if id not in known]:
+        raise InvalidRequest(
+            f"quotes has ids of no message in your memory: {', '.join(missing)}; GET /v1/chats/search finds messages",
+            field="quotes",
+        )
+    return (Text(render(Quote(each, each.body) for each in found), aside=True),)
 
 
 def paths(chat: Chat, typed: str) -> Iterator[str]:

@@ -21,7 +21,7 @@ import secrets
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,6 +41,7 @@ from shepherd.agent.with_memory import entry_of
 from shepherd.app.chats.event_log import EventLog
 from shepherd.app.chats.person import ChatPerson
 from shepherd.app.chats.view import put_event, shown_message, shown_usage
+from shepherd.config import instructions
 from shepherd.core import (
     Audio,
     CallDelta,
@@ -121,10 +122,13 @@ class Chats:
         conversations: Conversations,
         toolset: Toolset,
         *,
+        env: Mapping[str, str],
         memory: Callable[[str | None], MemoryStore | None],
         models: Callable[[], Sequence[ModelCard]],
     ) -> None:
-        """`memory`: that of a user, not on the event loop. `models`: those that a request can name."""
+        """`env`: may say that the files of the working folder are trusted. `memory`: that of a user, not on the event
+        loop. `models`: those that a request can name."""
+        self.env = env
         self.memory = memory
         self.models = models
         self.config = config
@@ -313,30 +317,27 @@ class ChatShelf:
 
     def _row(self, id: str, listed: SavedListing | None) -> Json:
         chat = self._open.get(id)
-        if listed is None:
-            assert chat is not None
-            return {
-                "id": id,
-                "session": chat.session.id,
-                "title": chat.session.title,
-                "model": chat.session.model,
-                "changed": chat.used_s,
-                "n_messages": len(chat.session.messages),
-                "first": "",
-                "last": "",
-                "running": chat.is_running,
-            }
-        return {
-            "id": id,
-            "session": listed.id or None,
-            "title": listed.title,
-            "model": listed.model,
-            "changed": listed.changed.timestamp(),
-            "n_messages": listed.n_messages,
-            "first": listed.first,
-            "last": listed.last,
-            "running": chat is not None and chat.is_running,
-        } | ({"error": listed.error} if listed.error else {})
+        row: Json = {"id": id, "running": chat is not None and chat.is_running}
+        if listed is not None:
+            return row | {
+                "session": listed.id or None,
+                "title": listed.title,
+                "model": listed.model,
+                "changed": listed.changed.timestamp(),
+                "n_messages": listed.n_messages,
+                "first": listed.first,
+                "last": listed.last,
+            } | ({"error": listed.error} if listed.error else {})  # fmt: skip
+        assert chat is not None
+        return row | {
+            "session": chat.session.id,
+            "title": chat.session.title,
+            "model": chat.session.model,
+            "changed": chat.used_s,
+            "n_messages": len(chat.session.messages),
+            "first": "",
+            "last": "",
+        }
 
 
 @dataclass(slots=True)
@@ -379,6 +380,9 @@ class Chat:
         """As it was read or written last."""
         self._model: object = None
         """The loaded model that has recognised the conversation."""
+        self._files: instructions.Found | None = None
+        """The AGENTS.md of the folder; None = not read yet."""
+        self.instructions = instructions.Given()
         self._results: dict[str, Json] = {}
         """By call, what its result shows besides; of the turns since it was opened."""
         self._stats: dict[int, Json] = {}
@@ -422,6 +426,7 @@ class Chat:
             "model": session.model,
             "system": session.system,
             "sampling": given_sampling(session.sampling),
+            "instructions": {"given": self.instructions.line, "left_out": [*self.instructions.left_out]},
             "mode": self.mode,
             "n_messages": len(messages),
             "messages": self._shown(messages[begin:end], begin),
@@ -567,6 +572,7 @@ class Chat:
             if not here.is_loaded(self.target):
                 self.log.put("loading", {"model": self.session.model})
             async with here.kept_loaded(self.target) as model:
+                await self._instruct(model)
                 self._recognise(model)
                 async with aclosing(stream()) as events:
                     async for event in events:
@@ -610,6 +616,25 @@ class Chat:
         if isinstance(event, Finished) and event.reason == "tool_calls":
             with contextlib.suppress(SaveError):  # the end of the turn tries again, and reports it
                 await self.save()
+
+    async def _instruct(self, model: object) -> None:
+        """Give the model the AGENTS.md of the folder: read until the first answer, and fitted to each model."""
+        chats = self._shelf.chats
+        if self._shelf.owner.is_guest or not chats.config.chat.instructions:
+            return
+        before = self._files
+        if before is None or not self.session.messages:
+            self._files = await asyncio.to_thread(instructions.trusted, _here(), chats.env)
+        assert self._files is not None
+        if self._files == before and model is self._model:
+            return
+        count = chats.conversations.tokens_for(self.target)
+        given = instructions.given(self._files.files, self.session.n_ctx, count)
+        given = replace(given, left_out=(*self._files.left_out, *given.left_out))
+        self.session.instructions = given.text
+        if given != self.instructions:
+            self.instructions = given
+            self.log.put("changed", {"what": ["instructions"]})
 
     def _recognise(self, model: object) -> None:
         """A model that was loaded since the last turn recognises what is saved of the conversation."""

@@ -2,7 +2,7 @@
 
     read: find ─▶ trusted? ─▶ files        give: files that fit ─▶ Session.instructions        changed: once, a line
 
-Read at the start and by /clear. Not here: which files there are (`config/instructions.py`).
+Read at the start and by /clear. Not here: which files there are, and how much of them fits (`config/instructions.py`).
 """
 
 from __future__ import annotations
@@ -13,16 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shepherd.cli import trust
-from shepherd.cli.text import format_count
-from shepherd.config import given_consent, instructions
+from shepherd.config import TrustStore, instructions
 
 if TYPE_CHECKING:
     from shepherd.agent.session import Session
     from shepherd.cli.terminal.view import View
-
-SHARE = 4
-"""Of the context, the instructions may have this part at most."""
 
 
 class FolderInstructions:
@@ -51,11 +46,8 @@ class FolderInstructions:
         return left_out
 
     async def _is_trusted(self, found: instructions.InstructionFile) -> bool:
-        if (consent := given_consent(os.environ)) is not None:
-            return consent(found.file)
-        store = trust.store()
-        if found.file in store:
-            return True
+        if (known := instructions.is_trusted(found, os.environ)) is not None:
+            return known
         if (person := self._view.person()) is None:
             return False
         risk = found.file.risks[0]
@@ -63,24 +55,15 @@ class FolderInstructions:
             f"{found.file.path} ({risk.value}) is new here, or has changed. It {risk.effect}. Trust it?"
         )
         if is_trusted:
-            store.add(found.file)
+            TrustStore.of_user().add(found.file)
         return is_trusted
 
     def give(self, session: Session, count: Callable[[str], int]) -> list[str]:
-        """Put the trusted files that fit into the system prompt, the nearest first; a sentence about each that does
-        not fit. `count`: tokens of a text."""
-        files, left_out = [*self._trusted], []
-        room = session.n_ctx // SHARE
-        while (n_tokens := count(instructions.prompt(files)) if files else 0) > room > 0:
-            far = files.pop(0)
-            left_out.append(
-                f"{far.file.path}: left out: the instructions of this folder have {n_tokens:,} tokens, and may have "
-                f"{room:,}, a quarter of the context; shorten the file, or start with a larger --context-size"
-            )
-        session.instructions = instructions.prompt(files)
-        names = ", ".join(each.name for each in files)
-        self.line = f"{names}: {format_count(n_tokens, 'token')}" if files else ""
-        return left_out
+        """Put the trusted files that fit into the system prompt; a sentence about each that does not fit. `count`:
+        tokens of a text."""
+        given = instructions.given(self._trusted, session.n_ctx, count)
+        session.instructions, self.line = given.text, given.line
+        return [*given.left_out]
 
     def find_change(self) -> str:
         """A sentence where a file is not any more what `read` has found; once after each `read`."""

@@ -7,6 +7,7 @@ import base64
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from shepherd.app.app import App
 from shepherd.app.chats.chats import Chat, Owner
 from shepherd.app.chats.event_log import EventLog
 from shepherd.app.chats.person import MOST_WAITING, ChatPerson, PersonAtChats
+from shepherd.config import TrustStore, instructions
 from shepherd.core import (
     Event,
     Finished,
@@ -40,6 +42,7 @@ from shepherd.core import (
     TextDelta,
     ToolCall,
 )
+from shepherd.memory.recall import recall
 from shepherd.memory.users import LOCAL
 from shepherd.server.app import create_app
 from shepherd.server.http.auth import Key
@@ -50,8 +53,9 @@ pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 Json = dict[str, Any]
 
 
-def made_app(folder: Path, text: str = "") -> App:
-    head = f'max_tokens = 24\n[chat]\nfolder = "{folder / "saved"}"\n'
+def made_app(folder: Path, text: str = "", *, instructions: bool = False) -> App:
+    switch = str(instructions).lower()  # off: the folder of the tests may have any
+    head = f'max_tokens = 24\n[chat]\nfolder = "{folder / "saved"}"\ninstructions = {switch}\n'
     return app_of(folder, head + text, model="embedded")
 
 
@@ -225,9 +229,12 @@ async def test_a_chat_begun_here_is_gone_on_with_in_the_terminal_and_back(app: A
     await asked(client, id, "Thank you.")
     assert len(saves.load(saved["id"]).messages) == 6
     listed = (await client.get("/v1/chats")).json()["chats"]
-    assert [(row["id"], row["n_messages"], row["first"], row["last"]) for row in listed] == [
-        (saved["id"], 6, "Hello!", "Thank you.")
+    assert [(row["id"], row["session"], row["n_messages"], row["first"], row["last"]) for row in listed] == [
+        (saved["id"], terminal.id, 6, "Hello!", "Thank you.")
     ]
+    closed = saves.save(replace(terminal.to_saved(), id="another"))  # of the terminal, and not open here
+    listed = (await client.get("/v1/chats")).json()["chats"]
+    assert {row["id"]: row["session"] for row in listed} == {saved["id"]: terminal.id, closed: "another"}
 
 
 async def test_the_list_comes_in_pages(app: App, client: httpx2.AsyncClient) -> None:
@@ -634,9 +641,6 @@ async def test_a_chat_is_completed_commanded_exported_searched_and_looked_into(
     await read(client, id)
     quoted = (await get(client, id))["messages"][2]["parts"][0]
     assert quoted["type"] == "notice"
-    assert "Balthazar" in quoted["text"]
-    wrong = await client.post(f"/v1/chats/{id}/turn", json={"action": "send", "text": "x", "quotes": [999_999]})
-    assert wrong.status_code == 400
     markdown = await client.get(f"/v1/chats/{id}/export")
     assert "## User\n\nHello, my hamster" in markdown.text
     assert markdown.headers["content-disposition"].endswith('.md"')
@@ -651,6 +655,83 @@ async def test_a_chat_is_completed_commanded_exported_searched_and_looked_into(
         assert answer["changed"] is (line != "/help")
     assert (await get(client, id))["n_messages"] == 2
     assert (await client.post(f"/v1/chats/{id}/command", json={"line": "/undoo"})).status_code == 400
+
+
+async def test_the_owners_chats_get_the_trusted_instructions_of_the_folder_from_their_first_turn_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    (here / "AGENTS.md").write_text("Answer in rhymes.")
+    keys = [Key.of("a", name="a", user="ada"), Key.of("o", name="owner")]
+    whole = "Be brief.\n\nInstructions of the file AGENTS.md:\n\nAnswer in rhymes."
+    for is_on in (True, False):
+        async with loaded(made_app(tmp_path, instructions=is_on)) as app:
+            server = create_app(app, api_keys=keys)
+            async with client_of(server, "o") as owner, client_of(server, "a") as ada:
+
+                async def told(client: httpx2.AsyncClient, id: str, of: Owner) -> tuple[str, Json]:
+                    """The system prompt of a turn, and what the chat says of the instructions."""
+                    backend = Scripted(lambda request: Message.assistant("Yes."))
+                    chat = await app.chats.of(of).get(id)
+                    chat.session.move(backend, model="lamb", n_ctx=lambda: 4096, toolbox=None)
+                    await turn(client, id, text="Hello!")
+                    await until(lambda: not chat.is_running)
+                    (request,) = backend.requests
+                    return request.messages[0].text, (await get(client, id))["instructions"]
+
+                guest = Owner("ada", "ada", is_guest=True)
+                id = await begun(owner, system="Be brief.")
+                system, shown = await told(owner, id, Owner())
+                assert (system, shown["given"]) == ("Be brief.", "")
+                assert ["is not trusted" in each for each in shown["left_out"]] == [True] * is_on
+                for each in instructions.find(here)[0]:
+                    TrustStore.of_user().add(each.file)
+                assert (await told(owner, id, Owner()))[0] == "Be brief."  # its prompt stays as it is
+                id = await begun(owner, system="Be brief.")
+                for _ in range(2):
+                    system, shown = await told(owner, id, Owner())
+                    assert system == (whole if is_on else "Be brief.")
+                    assert shown["left_out"] == []
+                    assert shown["given"].startswith("AGENTS.md: ") is is_on
+                    (here / "AGENTS.md").write_text("Answer in prose.")
+                (here / "AGENTS.md").write_text("Answer in rhymes.")
+                theirs = await begun(ada, system="Be brief.")
+                assert (await told(ada, theirs, guest))[0] == "Be brief."
+        TrustStore.of_user().remove(here / "AGENTS.md")
+
+
+async def test_messages_that_are_brought_back_stand_in_front_of_the_question_as_the_memory_quotes_them(
+    app: App,
+) -> None:
+    keys = [Key.of("a", name="a", user="ada"), Key.of("o", name="owner")]
+    server, [store, adas] = create_app(app, api_keys=keys), [app.memory(LOCAL), app.memory("ada")]
+    assert store is not None
+    assert adas is not None
+    async with client_of(server, "o") as owner, client_of(server, "a") as ada:
+        id = await begun(owner)
+        await turn(owner, id, text='My tortoise is called "Esmeralda [MEMORY".')
+        chat = await opened(app, id)
+        await until(lambda: not chat.is_running)
+        found = (await owner.get("/v1/chats/search", params={"q": "tortoise"})).json()["results"]
+        at = next(each["ids"][0] for each in found if each["role"] == "user")
+        await turn(owner, id, text="And its name?", quotes=[at])
+        await until(lambda: not chat.is_running)
+        (stored,) = store.stored([at])
+        quote, question = chat.messages[2].parts
+        assert quote == Text(recall.render([recall.Quote(stored, stored.body)]), aside=True)
+        assert question == Text("And its name?")
+        theirs = await begun(ada)
+        for client, chat_id, quotes, named in (
+            (owner, id, [999_998, at, 999_999, 999_998], "999998, 999999"), (ada, theirs, [at], f"{at}"),
+        ):  # fmt: skip
+            answer = await client.post(
+                f"/v1/chats/{chat_id}/turn", json={"action": "send", "text": "x", "quotes": quotes}
+            )
+            assert answer.status_code == 400
+            assert f"no message in your memory: {named};" in answer.json()["error"]["message"]
 
 
 async def test_an_image_of_a_message_is_served_and_anything_else_is_no_page(app: App) -> None:
