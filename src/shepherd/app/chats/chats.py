@@ -75,7 +75,6 @@ logger = logging.getLogger(__name__)
 Json = dict[str, Any]
 Attached = Text | Image | Audio
 Action = Literal["send", "retry", "edit", "resume"]
-ACTIONS: tuple[Action, ...] = ("send", "retry", "edit", "resume")
 
 MOST_OPEN = 64
 """Chats of one owner that are held in memory; beyond that, the one that was used longest ago is closed."""
