@@ -323,17 +323,21 @@ class LiveWindow:
         for name, cache in caches.items():
             if name not in self._following:
                 with contextlib.suppress(EngineDown):  # it may work again at the next look
-                    task = asyncio.create_task(self._follow(name, cache.engine, cache.engine.watch()))
-                    self._following[name] = cache, task
+                    self._following[name] = cache, self._follow(name, cache.engine)
 
-    async def _follow(self, cache: str, engine: Engine, feed: Feed) -> None:
-        try:
-            async with aclosing(feed.batches()) as batches:
-                async for batch in batches:
-                    for fact in batch:
-                        self._take(cache, fact)
-        finally:
-            engine.unwatch(feed)
+    def _follow(self, cache: str, engine: Engine) -> asyncio.Task[None]:
+        """Raises: `EngineDown`."""
+        feed = engine.watch()
+        task = asyncio.create_task(self._read(cache, feed))
+        # No `finally` of `_read`: a task that is cancelled before its first step has none.
+        task.add_done_callback(lambda _: engine.unwatch(feed))
+        return task
+
+    async def _read(self, cache: str, feed: Feed) -> None:
+        async with aclosing(feed.batches()) as batches:
+            async for batch in batches:
+                for fact in batch:
+                    self._take(cache, fact)
 
     def _take(self, cache: str, fact: Fact) -> None:
         sequences = self._sequences.setdefault(cache, {})

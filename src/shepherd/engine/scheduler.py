@@ -117,7 +117,8 @@ class Scheduler:
     def watch(self, feed: Feed) -> None:
         """Show `feed` all that is there, and from now on what changes."""
         self.pool.display.add(feed)
-        self.queue.publish()
+        if self.pool.display.is_on:  # else the engine is over, and its parts may be broken
+            self.queue.publish()
 
     # -- when nothing runs ---------------------------------------------------------------------------------------------
 

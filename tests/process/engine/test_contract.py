@@ -295,8 +295,9 @@ async def test_a_job_that_fails_harms_no_other(make: Make) -> None:
     assert tokens(await steps(engine.submit(job("0123456789", 2)))) == expected("0123456789", 2), "the next one, too"
 
 
-async def test_an_engine_that_breaks_ends_all_that_waits_and_refuses_the_rest(make: Make) -> None:
+async def test_an_engine_that_breaks_ends_all_that_waits_and_refuses_the_rest(make: Make, kind: Kind) -> None:
     engine = make()
+    feed = engine.watch()
     tickets = [engine.submit(job("01234?6789"))]
     with contextlib.suppress(EngineDown):  # the first one may have broken it by now
         tickets += [engine.submit(job("01234?6789")) for _ in range(2)]
@@ -308,6 +309,12 @@ async def test_an_engine_that_breaks_ends_all_that_waits_and_refuses_the_rest(ma
         engine.submit(job())
     with pytest.raises(EngineDown, match="broke"):
         await engine.clear()
+    with pytest.raises(EngineDown, match="broke"):
+        engine.watch()
+    if kind.name != "tensorrt":  # it shows nothing, to its end
+        async with asyncio.timeout(PATIENCE_S):
+            assert [batch async for batch in feed.batches()], "and the feed ends"
+    engine.unwatch(feed)
 
 
 async def test_a_stall_ends_all_that_waits_until_the_engine_recovers(make: Make, gate: Gate) -> None:

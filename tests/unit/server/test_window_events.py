@@ -215,6 +215,14 @@ async def test_the_engine_shows_nothing_while_there_is_no_listener() -> None:
             await again.until(lambda: [shown(each)[3] for each in again.known.values()] == ["one"])
 
 
+async def test_a_listener_that_leaves_at_once_leaves_no_feed_open() -> None:
+    async with served() as (_, service):
+        with service.window.listen():
+            pass
+        await service.engine.clear()  # behind the mail that opens the feed
+        await until(lambda: not service.engine._scheduler.pool.display.is_on)
+
+
 async def test_a_listener_that_never_looks_costs_bounded_memory() -> None:
     window = LiveWindow(dict, dict)
     with window.listen() as listener:

@@ -70,6 +70,10 @@ async def test_what_comes_back_says_by_which_words_and_what_left_can_be_read(tmp
         found = (await client.get("/v1/window/tokens", params=query)).json()
         assert len(found["tokens"]) == recalled["stop"] - recalled["start"]
         assert "My hamster is called Otto." in "".join(each["text"] for each in found["tokens"])
+        behind = (
+            await client.get("/v1/window/tokens", params={"session": "two", "start": recalled["start"] + 1})
+        ).json()
+        assert behind["tokens"][: len(found["tokens"]) - 1] == found["tokens"][1:], "without a stop: what follows"
 
         for query, code, words in (
             ({"session": "two", "start": "9", "stop": "9"}, 400, "stop is 9 and start 9; stop must be larger"),

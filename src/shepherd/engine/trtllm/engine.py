@@ -248,6 +248,8 @@ class TensorRTEngine:
 
     def watch(self) -> Feed:
         """A feed without sequences: the library keeps to itself which tokens are in its blocks."""
+        if self.down is not None:
+            raise EngineDown(self.down)
         return Feed(asyncio.get_running_loop())
 
     def unwatch(self, feed: Feed) -> None:

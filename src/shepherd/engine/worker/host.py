@@ -197,9 +197,7 @@ class _Host:
                     elif number in self._tasks:
                         self._tasks[number].cancel()
                 case Watch(number, engine):
-                    with contextlib.suppress(ShepherdError):  # it is down: `State` says so
-                        # At once: what is submitted behind it is seen from its beginning.
-                        self._start(number, self._look(number, engine, self._engines[engine].watch()))
+                    self._watch(number, engine)
                 case Call(engine=None):
                     self._start(request.number, self._call_model(request))
                 case Call(engine=int(engine)):
@@ -249,14 +247,22 @@ class _Host:
         finally:
             del self._tickets[number]
 
-    async def _look(self, number: int, engine: int, feed: Feed) -> None:
+    def _watch(self, number: int, engine: int) -> None:
         try:
-            async with contextlib.aclosing(feed.batches()) as batches:
-                async for facts in batches:
-                    self._answer(self._state(engine))
-                    self._answer(Seen(number, facts))
-        finally:
-            self._engines[engine].unwatch(feed)
+            feed = self._engines[engine].watch()  # at once: what is submitted behind it is seen from its beginning
+        except ShepherdError as error:
+            self._fail(number, engine, error)
+            return
+        self._start(number, self._look(number, engine, feed))
+        # No `finally` of `_look`: a task that is cancelled before its first step has none.
+        self._tasks[number].add_done_callback(lambda _: self._engines[engine].unwatch(feed))
+
+    async def _look(self, number: int, engine: int, feed: Feed) -> None:
+        async with contextlib.aclosing(feed.batches()) as batches:
+            async for facts in batches:
+                self._answer(self._state(engine))
+                self._answer(Seen(number, facts))
+        self._answer(Returned(number, None))
 
     async def _call(self, call: Call, engine: int) -> None:
         assert call.method in CALLS

@@ -567,6 +567,15 @@ class ModelProcess:
         if (done := self._calls.pop(number, None)) is not None:
             with contextlib.suppress(InvalidStateError):  # cancelled
                 done.set_result(value)
+        else:
+            self._end_feed(number)
+
+    def _end_feed(self, number: int) -> None:
+        """The engine shows nothing more: it is over, or down."""
+        with self._lock:
+            known = self._feeds.pop(number, None)
+        if known is not None:
+            known[1].end()
 
     def fail(self, number: int, error: ShepherdError) -> None:
         if (known := self._jobs.get(number)) is not None:
@@ -576,6 +585,8 @@ class ModelProcess:
         elif (done := self._calls.pop(number, None)) is not None:
             with contextlib.suppress(InvalidStateError):
                 done.set_exception(error)
+        else:
+            self._end_feed(number)
 
     def _forget(self, number: int) -> None:
         with self._lock:

@@ -51,7 +51,7 @@ async def _respond(context: RequestContext) -> None:
     caller = caller_of(context.scope)
 
     def concerns(its_cache: str, owner: str, its_session: str | None) -> bool:
-        return sees(caller, owner) and cache in (None, its_cache, "") and session in (None, its_session)
+        return sees(caller, owner) and cache in (None, its_cache) and session in (None, its_session)
 
     with context.state.service.window.listen(concerns) as listener, contextlib.suppress(Stopping):
         await context.while_connected(_send(context, listener, caller), is_endless=True)
@@ -107,12 +107,11 @@ async def _answer_tokens(context: RequestContext) -> None:
     if name not in caches:
         message = f"there is no cache {shown(name)}; the caches are: {', '.join(caches) or 'none'}"
         raise InvalidRequest(message, field="cache", status=404)
-    seq, start = (_number(given, field) for field in ("seq", "start"))
-    stop = _number(given, "stop")
-    if (start or 0) >= (stop if stop is not None else 1):
-        raise InvalidRequest(f"stop is {stop} and start {start or 0}; stop must be larger", field="stop")
+    seq, start, stop = (_number(given, field) for field in ("seq", "start", "stop"))
     start = start or 0
     stop = start + MOST_TOKENS if stop is None else stop
+    if start >= stop:
+        raise InvalidRequest(f"stop is {stop} and start {start}; stop must be larger", field="stop")
     if stop - start > MOST_TOKENS:
         raise InvalidRequest(f"{stop - start} tokens are asked for; {MOST_TOKENS} are allowed at a time", field="stop")
     if seq is None and "session" not in given:
