@@ -214,6 +214,10 @@ class Feed:
                 self._waiter = None
 
 
+Drawn = tuple[object, object, Picture]
+"""A picture, and what it was made of: a sequence and its spans."""
+
+
 class Display:
     """The open feeds of one cache, and what they were last shown. Engine thread only."""
 
@@ -222,6 +226,8 @@ class Display:
         self._shown: dict[Seq, Picture] = {}
         self._notices: list[Notice] = []
         self._has_ended = False
+        self.drawn: dict[Seq, Drawn] = {}
+        """The last pictures: what has not changed is not made again."""
         self.is_on = False
         """Whether a feed is open: without one, nothing is to be made for it."""
 
@@ -238,7 +244,7 @@ class Display:
             feed.end()
         if not self._feeds:
             self.is_on = False
-            self._shown, self._notices = {}, []
+            self._shown, self._notices, self.drawn = {}, [], {}
 
     def note(self, notice: Notice) -> None:
         """Keep what has happened for the next picture."""
@@ -251,7 +257,7 @@ class Display:
         facts += [Gone(seq) for seq in self._shown if seq not in pictures]
         for seq, picture in pictures.items():
             shown = self._shown.get(seq)
-            if picture != shown:
+            if picture is not shown and picture != shown:
                 # Only an answer grows: more of a prompt is more of its parts.
                 grows = shown is not None and shown.n_prompt < shown.n_tokens < picture.n_tokens
                 is_growth = grows and shown is not None and shown.grown(picture.n_tokens) == picture

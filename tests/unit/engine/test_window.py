@@ -154,6 +154,26 @@ async def test_the_pictures_are_the_ledger_after_every_step(seed: int) -> None:
     assert (totals.restored > 0) == bool(seed % 2)
 
 
+async def test_what_is_saved_is_drawn_once() -> None:
+    scheduler = scheduler_on(
+        FakeRuntime(next_token, frozenset({END}), n_ctx=192, n_seq=2), tiers=Tiers(ram_bytes=10**6)
+    )
+    feed = Feed(asyncio.get_running_loop())
+    scheduler.watch(feed)
+    for name in "abcd":
+        ticket = ticket_of(Talk(name, [("system", name.encode() * 40), ("user", b"Hello")]).job(20))
+        scheduler.queue.add(ticket)
+        while not ticket.finished:
+            scheduler.admit()
+            scheduler.step()
+    first, again = scheduler.pool.pictures(), scheduler.pool.pictures()
+    saved = [seq for seq, each in first.items() if each.tier != "cells"]
+    assert len(saved) > 1
+    assert all(first[seq] is again[seq] for seq in saved)
+    scheduler.pool.display.remove(feed)
+    assert scheduler.pool.display.drawn == {}, "and nothing of it is kept without a feed"
+
+
 async def test_without_a_feed_nothing_is_made() -> None:
     runtime = FakeRuntime(next_token, frozenset({END}), n_ctx=192, n_seq=4)
     scheduler, talk = scheduler_on(runtime), Talk("s", [("user", b"Hello")])

@@ -26,7 +26,7 @@ from shepherd.engine.kv.tiers import Snapshot, SnapshotMatch, Snapshots
 from shepherd.engine.kv.tiers.arena import Arena
 from shepherd.engine.prefill import CHUNK, STRIDE, strides
 from shepherd.engine.stats import CacheStats
-from shepherd.engine.window import Display, Kind, Moved, Part, Picture, Seq, Tier
+from shepherd.engine.window import Display, Drawn, Kind, Moved, Part, Picture, Seq, Tier
 
 logger = logging.getLogger(__name__)
 
@@ -95,8 +95,6 @@ class Pool:
         self.totals = CacheStats(runtime.n_ctx)
         """What has happened on this cache."""
         self.display = Display()
-        self._parts: dict[Seq, tuple[tuple[Span, ...], tuple[Part, ...]]] = {}
-        """Of the last pictures: what is shown of the spans of each sequence."""
         self.n_spliced = 0
         """Tails kept behind an edit; for tests."""
         self.token_s = 0.0
@@ -201,11 +199,16 @@ class Pool:
         copies = set(self._copied.values())
         places: list[tuple[Seq, Resident, Tier]] = [(each.id, each, "cells") for each in self.ledger]
         places += [place for place in self.snapshots.places() if place[0] not in copies]
-        known, self._parts = self._parts, {}
-        for seq, resident, _ in places:
-            spans, parts = known.get(seq, ((), ()))
-            self._parts[seq] = resident.spans, parts if spans is resident.spans else _parts(resident.spans)
-        return {seq: _picture(seq, resident, tier, self._parts[seq][1]) for seq, resident, tier in places}
+        known, drawn = self.display.drawn, dict[Seq, Drawn]()
+        for seq, resident, tier in places:
+            of, spans, picture = known.get(seq, (None, (), None))
+            if picture is None or spans is not resident.spans:
+                picture = _picture(seq, resident, tier, _parts(resident.spans))
+            elif tier == "cells" or of is not resident or picture.tier != tier:  # a saved one does not change
+                picture = _picture(seq, resident, tier, picture.parts)
+            drawn[seq] = resident, resident.spans, picture
+        self.display.drawn = drawn
+        return {seq: picture for seq, (_, _, picture) in drawn.items()}
 
     # -- sequences -----------------------------------------------------------------------------------------------------
 
