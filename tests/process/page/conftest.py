@@ -157,10 +157,10 @@ async def visit(house: House, visiting: Visiting) -> AsyncIterator[Visit]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def script(house: House, visiting: Visiting) -> AsyncIterator[Visit]:
-    """A visit to a new chat with the model that says what the test wants."""
+    """A visit to a new chat with the model that says what the test wants; `Hello.` as long as it wants nothing."""
+    house.provider.script = lambda heard: Said("Hello.")
     async with visiting(house.address, None) as visit:
         made = await visit.context.request.post(visit.address + "v1/chats", data={"model": "script"})
         assert made.ok, await made.text()
         await visit.page.goto(f"{visit.address}#/chat/{(await made.json())['id']}")
         yield visit
-    house.provider.script = lambda heard: Said("Hello.")

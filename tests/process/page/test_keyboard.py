@@ -17,6 +17,7 @@ MOST_STEPS = 60
 
 async def reach(visit: Visit, wanted: Locator, key: str = "Tab") -> None:
     """Press the key until this has the focus."""
+    await expect(wanted).to_be_enabled()
     for _ in range(MOST_STEPS):
         if await wanted.count() and await wanted.evaluate("(each) => each === document.activeElement"):
             return

@@ -157,13 +157,13 @@ HARMFUL = [
     "[a](javascript:alert(1))",
     "[a](JaVaScRiPt&#58;alert(1))",
     "[a](data:text/html,<script>alert(1)</script>)",
-    "[a](vbscript:alert(1) \"t\")",
+    '[a](vbscript:alert(1) "t")',
     "[a](//evil.test/x)",
     "![a](https://evil.test/d.png)",
     "![a](//evil.test/d.png)",
     "![a](data:image/svg+xml,<svg/onload=alert(1)>)",
     '![" onerror="alert(1)](data:image/png;base64,AA)',
-    '[a](https://x.test "\" onmouseover=\"alert(1)")',
+    '[a](https://x.test "" onmouseover="alert(1)")',
     "<javascript:alert(1)>",
     "[a]\n\n[a]: javascript:alert(1)",
     '```"><img/src=x/onerror=alert(1)>\ncode\n```',
@@ -183,7 +183,9 @@ def test_nothing_that_an_answer_brings_runs_or_is_fetched(page: Any) -> None:
     page.asked.clear()
     page.evaluate("(text) => show(text)", "\n\n".join(HARMFUL))
     for text in HARMFUL:  # alone, and cut
-        page.evaluate("(text) => { document.getElementById('box').insertAdjacentHTML('beforeend', cut(text, 3)); }", text)
+        page.evaluate(
+            "(text) => { document.getElementById('box').insertAdjacentHTML('beforeend', cut(text, 3)); }", text
+        )
     page.wait_for_selector("#box .katex")  # the formulas of the first showing are set
     page.wait_for_selector("#box .hljs-string")
     found = page.evaluate(
@@ -243,7 +245,10 @@ def test_a_settled_block_is_never_made_again(page: Any) -> None:
 def test_code_is_copied_and_coloured_and_names_its_language(page: Any) -> None:
     page.evaluate("(text) => show(text)", "```py\nreturn 1\n```\n\n```\nplain\n```")
     page.wait_for_selector("#box .hljs-keyword")
-    assert page.eval_on_selector_all("#box .code-head span", "all => all.map((each) => each.textContent)") == ["py", "text"]
+    assert page.eval_on_selector_all("#box .code-head span", "all => all.map((each) => each.textContent)") == [
+        "py",
+        "text",
+    ]
     assert page.eval_on_selector_all("#box pre", "all => all.map((pre) => pre.getAttribute('aria-label'))") == [
         "Code, py",
         "Code",

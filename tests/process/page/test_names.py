@@ -27,7 +27,8 @@ async def test_no_payload_runs_as_the_name_of_a_file(house: House, visit: Visit)
     await visit.page.locator("input[type=file]").set_input_files(
         [FilePayload(name=f"{name}.txt", mimeType="text/plain", buffer=b"Nothing.") for name in NAMES]
     )
-    await expect(visit.page.get_by_role("list", name="Attachments").get_by_role("listitem")).to_have_count(len(NAMES))
+    files = visit.page.get_by_role("list", name="Goes with the message").get_by_role("listitem")
+    await expect(files).to_have_count(len(NAMES))
     assert await unsafe(visit.page) == []
     for name in NAMES:
         (house.folder / f"zz{name}").unlink()
