@@ -165,13 +165,14 @@ class ConversationStore:
         return path.stem
 
     def load(self, name: str) -> SavedConversation:
-        """The conversation of this name, or of the only name that begins with it, or in the file of this path. Raises:
-        `SaveError` when there is none, or it is damaged."""
-        path = self._find(name)
-        try:
-            return from_json(_read(path))
-        except SaveError as error:
-            raise SaveError(f"{path}: {error.message}") from error
+        """The conversation of exactly this name. Raises: `SaveError` when there is none, or it is damaged."""
+        return _load(self._path(name))
+
+    def find(self, typed: str) -> tuple[str, SavedConversation]:
+        """The conversation of this name, or of the only name that begins with it, or in the file of this path; with
+        its name, which is empty for a file elsewhere. Raises: as `load`."""
+        path = self._find(typed)
+        return (path.stem if path == self._path(path.stem) else ""), _load(path)
 
     def newest(self) -> str | None:
         """The name of the newest conversation; None when there is none."""
@@ -184,26 +185,29 @@ class ConversationStore:
     def stamp(self, name: str) -> tuple[int, int] | None:
         """What changes with the file of exactly this name: its time and its size; None without a file."""
         try:
-            found = (self.folder / f"{name}.json").stat()
+            found = self._path(name).stat()
         except (OSError, ValueError):
             return None
         return found.st_mtime_ns, found.st_size
 
     def listing(self, name: str) -> SavedListing:
         """The conversation of exactly this name. Reads its file."""
-        return _listed(self.folder / f"{name}.json")
+        return _listed(self._path(name))
 
     def list(self) -> tuple[SavedListing, ...]:
         """All conversations, the newest first; a file that cannot be read has an error. Reads every file."""
         return tuple(_listed(path) for path in self._paths())
 
     def remove(self, name: str) -> None:
-        """Delete a conversation. Raises: `SaveError` when no conversation has this name."""
-        path = self._find(name)
+        """Delete the conversation of exactly this name; one that has gone already is no error. Raises: `SaveError`."""
+        path = self._path(name)
         try:
-            path.unlink()
+            path.unlink(missing_ok=True)
         except OSError as error:
             raise SaveError(f"{path} cannot be deleted: {error.strerror or error}") from error
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.json"
 
     def _find(self, name: str) -> Path:
         name = name.strip()
@@ -216,7 +220,7 @@ class ConversationStore:
         names = self.names()
         near = [known for known in names if known == stem] or [known for known in names if known.startswith(stem)]
         if len(near) == 1 and stem:
-            return self.folder / f"{near[0]}.json"
+            return self._path(near[0])
         if near and stem:
             raise SaveError(f"{name!r} may be any of {', '.join(near[:5])}; give more of the name")
         some = ", ".join(names[:5])
@@ -464,6 +468,13 @@ def _time(text: str | None) -> datetime | None:
 def _slug(text: str, limit: int = LONGEST_SLUG) -> str:
     words = re.sub(r"[\W_]+", "-", unicodedata.normalize("NFC", text).lower()).strip("-")
     return words[:limit].rstrip("-") or "conversation"
+
+
+def _load(path: Path) -> SavedConversation:
+    try:
+        return from_json(_read(path))
+    except SaveError as error:
+        raise SaveError(f"{path}: {error.message}") from error
 
 
 def _listed(path: Path) -> SavedListing:

@@ -164,19 +164,38 @@ def test_the_beginning_of_a_name_or_a_path_will_do(tmp_path: Path) -> None:
     name = saves.save(one())
     saves.save(one("Bye", id="b"))
     for said in (name, f"{name}.json", name[:20], str(tmp_path / f"{name}.json")):
-        assert saves.load(said).id == "a"
+        found, saved = saves.find(said)
+        assert (found, saved.id) == (name, "a")
     with pytest.raises(SaveError, match="give more of the name"):
-        saves.load("2026")
+        saves.find("2026")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / f"{name}.json").rename(elsewhere / "a.json")
+    found, saved = saves.find(str(elsewhere / "a.json"))
+    assert (found, saved.id) == ("", "a"), "no name of the folder"
+
+
+def test_one_conversation_is_never_taken_for_another_whose_name_begins_alike(tmp_path: Path) -> None:
+    saves = ConversationStore(tmp_path)
+    for name, id in (("hello-2", "b"), ("hello.json", "c"), ("~hello", "d"), (" hello", "e")):
+        (tmp_path / f"{name}.json").write_text(json.dumps(to_json(one(id=id))))
+    saves.remove("hello")
+    with pytest.raises(SaveError, match="it cannot be read: No such file"):
+        saves.load("hello")
+    for name, id in (("hello-2", "b"), ("hello.json", "c"), ("~hello", "d"), (" hello", "e")):
+        assert saves.load(name).id == id
+        saves.remove(name)
+        assert name not in saves.names()
 
 
 @pytest.mark.parametrize("name", ["nope", "", "../nope", "/nope.json", "\x00"])
 def test_a_name_that_nothing_has_is_an_error_that_names_what_there_is(tmp_path: Path, name: str) -> None:
     saves = ConversationStore(tmp_path)
     with pytest.raises(SaveError, match=r"none is saved yet|there is no file"):
-        saves.load(name)
+        saves.find(name)
     saves.save(one())
     with pytest.raises(SaveError, match=r"2026-11-22-1530|there is no file"):
-        saves.load(name)
+        saves.find(name)
 
 
 DAMAGE: list[tuple[Any, str]] = [

@@ -33,10 +33,7 @@ def find(saves: ConversationStore | None, name: str) -> tuple[str, SavedConversa
         if newest is None:
             raise InvalidRequest("no conversation is saved yet", field="name")
         name = newest
-    saved = saves.load(name)
-    known = saves.names()
-    stem = name.removesuffix(".json")
-    return next((one for one in known if one == stem or (stem not in known and one.startswith(stem))), ""), saved
+    return saves.find(name)
 
 
 async def load(chat: Chat, argument: str) -> None:
