@@ -172,7 +172,8 @@ class ChatShelf:
         """The newest chats first, those behind the chat `cursor`. Raises: `InvalidRequest`, `SaveError`."""
         saves = self.saves
         names = [] if saves is None else await in_pool("files", saves.names)
-        unsaved = [chat.id for chat in reversed(self._open.values()) if chat.id not in names and chat.is_begun]
+        begun = [chat for chat in reversed(self._open.values()) if chat.is_running or chat.is_unsaved]
+        unsaved = [chat.id for chat in begun if chat.id not in names]
         ids = [*unsaved, *names]
         if cursor is not None:
             if (at := self._renamed.get(cursor, cursor)) not in ids:
@@ -234,6 +235,8 @@ class ChatShelf:
         if (chat := self._open.get(id)) is not None:
             self._open.move_to_end(id)
             await chat.read_again()
+            if chat.is_gone:
+                raise NoSuchChat(id)
             return chat
         names = () if self.saves is None else await in_pool("files", self.saves.names)
         if self.saves is None or id not in names:
@@ -257,25 +260,28 @@ class ChatShelf:
         """Delete a chat and its file. Raises: `NoSuchChat`, `Busy`, `SaveError`."""
         chat = await self.get(id)
         chat.refuse_if_running("delete it")
-        self._open.pop(chat.id, None)
-        if self.saves is not None and chat.stamp is not None:
-            await in_pool("files", self.saves.remove, chat.id)
-        chat.is_gone = True
-        chat.log.put("changed", {"what": ["deleted"]})
+        self.drop(chat)
+        await chat.remove()
 
     def holds(self, chat: Chat) -> bool:
         """Whether it is the chat of its id; one that was closed, or deleted, is not."""
         return self._open.get(chat.id) is chat
 
-    def rename(self, chat: Chat, id: str) -> None:
-        """The chat has another id from now on; the former one still finds it."""
+    def drop(self, chat: Chat) -> None:
+        """Nothing finds it any more."""
+        if self.holds(chat):
+            del self._open[chat.id]
+
+    def rename(self, chat: Chat, id: str, *, is_copy: bool) -> None:
+        """The chat has another id from now on. The former one still finds it, or if it `is_copy`, the other one."""
         former, chat.id = chat.id, id
         if self._open.pop(former, None) is not None:
             self._open[id] = chat
-        self._renamed[former] = id
         for earlier, to in self._renamed.items():
             if to == former:
                 self._renamed[earlier] = id
+        if not is_copy:
+            self._renamed[former] = id
         while len(self._renamed) > MOST_NAMES:
             self._renamed.popitem(last=False)
 
@@ -368,11 +374,13 @@ class Chat:
         """Of its file, as it was read or written last; None without a file."""
         self.mode: Mode = "ask"
         self.is_gone = False
+        """It is deleted."""
         self.missing_model = ""
         """What the file says that answers, where it is not there any more; another one answers the next turn."""
         self._shelf = shelf
         self._file = asyncio.Lock()
         """While its file is read or written: its own change must not look like another program's."""
+        self._is_moving = False
         self._turn: _Turn | None = None
         self._n_turns = 0
         self._saved: SavedConversation | None = None
@@ -394,9 +402,9 @@ class Chat:
         return self._turn is not None
 
     @property
-    def is_begun(self) -> bool:
-        """Whether it has anything that a list should show."""
-        return self.is_running or bool(self.session.messages)
+    def is_unsaved(self) -> bool:
+        """Whether it has messages, and has never had a file."""
+        return self.stamp is None and bool(self.session.messages)
 
     @property
     def shelf(self) -> ChatShelf:
@@ -413,6 +421,8 @@ class Chat:
         """Raises: `Busy`."""
         if self.is_running:
             raise Busy(f"a turn of this chat is running; stop it before you {purpose}, or wait for its end")
+        if self._is_moving:
+            raise Busy("the model of this chat is being changed; send the request again")
 
     def shown(self, before: int | None, limit: int) -> Json:
         session, messages = self.session, self.messages
@@ -496,7 +506,11 @@ class Chat:
             raise InvalidRequest(f"model must be one of {known}, not {shown(name)}", field="model")
         target = await here.target(name, self.target)
         self.refuse_if_running("change the model")
-        await in_pool("memory", here.move_chat, self.session, target)
+        self._is_moving = True  # no turn may begin with half of it
+        try:
+            await in_pool("memory", here.move_chat, self.session, target)
+        finally:
+            self._is_moving = False
         self.target, self._model, self.missing_model = target, None, ""
         self.set_mode(self.mode)
         await self.changed("model")
@@ -648,32 +662,62 @@ class Chat:
         self._saved, self.stamp = saved, stamp
 
     async def read_again(self) -> None:
-        """Read its file, if another program has changed it. Raises: `SaveError`."""
+        """Read its file, if another program has changed it; without its file it is gone. Raises: `SaveError`."""
         saves = self._shelf.saves
-        if saves is None or self.stamp is None or self.is_running:
+        if saves is None or self.stamp is None or self._is_busy():
             return
         async with self._file:
             stamp = await in_pool("files", saves.stamp, self.id)
-            if stamp is None or stamp == self.stamp:
+            if stamp == self.stamp or self.is_gone:
                 return
-            saved = await in_pool("files", saves.load, self.id)
-            if self._turn is not None:  # a turn has begun meanwhile
+            saved = None if stamp is None else await in_pool("files", saves.load, self.id)
+            if self._is_busy():  # since a moment ago
                 return
-            self.restore(saved, stamp)
-        self.log.put("changed", {"what": ["messages", "title", "system"]})
+            if saved is not None:
+                self.restore(saved, stamp)
+        if saved is None:
+            self._shelf.drop(self)
+            self._be_gone()
+        else:
+            self.log.put("changed", {"what": ["messages", "title", "system"]})
+
+    async def remove(self) -> None:
+        """Delete its file. Raises: `SaveError`."""
+        async with self._file:
+            if self._shelf.saves is not None and self.stamp is not None:
+                await in_pool("files", self._shelf.saves.remove, self.id)
+            self._be_gone()
+
+    def _is_busy(self) -> bool:
+        return self.is_running or self._is_moving
+
+    def _be_gone(self) -> None:
+        self.is_gone = True
+        self.log.put("changed", {"what": ["deleted"]})
 
     async def save(self) -> None:
         """Write its file. A file that another program has written meanwhile stays, and the chat gets one of its own.
+        A caller that is cancelled waits for its end: a file whose stamp is not noted looks like another program's.
 
-        Raises: `SaveError`.
+        Raises: `SaveError`, `Busy`.
         """
-        saves = self._shelf.saves
-        if saves is None or self.is_gone or (self.stamp is None and not self.session.messages):
+        if (saves := self._shelf.saves) is None:
             return
-        async with self._file:
-            await self._save(saves)
+        saving = asyncio.create_task(self._save(saves))
+        try:
+            await asyncio.shield(saving)
+        except asyncio.CancelledError:
+            await asyncio.wait((saving,))
+            if not saving.cancelled():
+                saving.exception()  # so that it is not reported
+            raise
 
     async def _save(self, saves: ConversationStore) -> None:
+        async with self._file:
+            if not self.is_gone and (self.stamp is not None or self.session.messages):
+                await self._write(saves)
+
+    async def _write(self, saves: ConversationStore) -> None:
         name = "" if self.stamp is None else self.id
         conflict = self.stamp is not None and saves.stamp(self.id) not in (None, self.stamp)
         if conflict:
@@ -683,7 +727,7 @@ class Chat:
         name = await in_pool("files", saves.save, saved, name)
         self.stamp, self._saved = saves.stamp(name), saved
         if name != self.id:
-            self._shelf.rename(self, name)
+            self._shelf.rename(self, name, is_copy=conflict)
             self.log.put("saved", {"id": name, "title": self.session.title})
         if conflict:
             raise Busy("another program has changed this conversation meanwhile; this turn is in a copy of it")
