@@ -36,7 +36,7 @@ async def choose(visit: Visit, action: str) -> None:
     await expect(field).to_have_count(0)
 
 
-async def test_a_chat_is_written_stopped_edited_and_branched_without_a_click(house: House, visit: Visit) -> None:
+async def test_a_chat_is_written_stopped_and_edited_without_a_click(house: House, visit: Visit) -> None:
     house.provider.script = pausing = Pausing()
     page, person, keys = visit.page, Person(visit.page), visit.page.keyboard
     await expect(person.message).to_be_focused()
@@ -65,9 +65,6 @@ async def test_a_chat_is_written_stopped_edited_and_branched_without_a_click(hou
     await keys.type("Second")
     await keys.press("Enter")
     await person.hears("This is about Second.")
-    await reach(visit, page.get_by_role("button", name="Branch before"), "Shift+Tab")
-    await keys.press("Enter")
-    await person.hears("four five")
 
 
 async def test_a_question_is_answered_without_a_click(house: House, visit: Visit) -> None:

@@ -637,7 +637,7 @@ class Chat:
             return
         before = self._files
         if before is None or not self.session.messages:
-            self._files = await asyncio.to_thread(instructions.trusted, _here(), chats.env)
+            self._files = await in_pool("files", instructions.trusted, _here(), chats.env)
         assert self._files is not None
         if self._files == before and model is self._model:
             return
