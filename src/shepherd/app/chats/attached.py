@@ -60,6 +60,10 @@ def _called(file: Fields) -> str:
 
 def _part(chat: Chat, file: Fields, limits: Limits) -> Attached:
     path, name = file.find_string("path"), file.find_string("name") or "file"
+    if odd := [*{*file.body} - {"path", "name", "type", "data"}]:
+        raise InvalidRequest(f"{file.path} has no {shown(odd[0])}; known: path, name, type, data", field=file.path)
+    if path is not None and file.has("data"):
+        raise InvalidRequest(f"{file.path} has a path and data; send one of them", field=file.path)
     if path is not None:
         raw = _read(chat, file, path, limits.most)
         name = path
@@ -77,8 +81,10 @@ def _read(chat: Chat, file: Fields, path: str, most: int) -> bytes:
             f"{file.at('path')}: this API key may not name files of the server; send data", field=file.at("path")
         )
     try:
-        with _roots(chat).find(path) as place, opened(place.folder, place.name) as blocks:
-            return first_bytes(blocks, most)
+        with _roots(chat).find(path) as place:
+            place.stat()  # says what is there, where the file is not
+            with opened(place.folder, place.name) as blocks:
+                return first_bytes(blocks, most)
     except ToolError as error:
         raise InvalidRequest(f"{file.at('path')}: {error.message}", field=file.at("path")) from error
 

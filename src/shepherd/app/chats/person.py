@@ -27,7 +27,7 @@ ABSENT_S = 10 * 60.0
 MOST_WAITING = 32
 """Questions of one chat; more are refused at once."""
 MOST_SHOWN_CHARS = 200_000
-"""Of a difference or an argument in a question."""
+"""Of the difference in a question."""
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 
@@ -72,7 +72,7 @@ class ChatPerson:
             "tool": question.tool,
             "effect": question.effect,
             "subject": question.subject,
-            "diff": question.diff[:MOST_SHOWN_CHARS],
+            "diff": _shown_part(question.diff),
             "why": question.why,
             "arguments": dict(question.arguments),
             "verdicts": verdicts,
@@ -93,11 +93,13 @@ class ChatPerson:
 
     def answer(self, id: str, verdict: str | None, values: Mapping[str, Any] | None) -> None:
         """Raises: `InvalidRequest` for a question that does not wait, and for an answer that it does not take."""
-        if id not in self._open:
+        question, future = self._open.get(id, ({}, None))
+        if future is None or future.done():
             raise InvalidRequest(
-                f"no question {shown(id)} waits here: it has been answered, or its turn is over", field="id", status=404
+                f"no question {shown(id)} waits here: it has been answered, or its turn is over",
+                field="question",
+                status=404,
             )
-        question, future = self._open[id]
         answer: Any = values
         if question["kind"] == "consent":
             if verdict not in question["verdicts"]:
@@ -106,8 +108,7 @@ class ChatPerson:
             answer = verdict
         elif verdict is not None:
             raise InvalidRequest("this question is a form: send values, or null to refuse it", field="verdict")
-        if not future.done():
-            future.set_result(answer)
+        future.set_result(answer)
 
     async def _ask(self, asked: Json, refused: Any) -> Any:
         if len(self._open) >= MOST_WAITING:
@@ -128,3 +129,8 @@ class ChatPerson:
         finally:
             del self._open[id]
             self._log.put("answered", {"id": id})
+
+
+def _shown_part(text: str) -> str:
+    more = len(text) - MOST_SHOWN_CHARS
+    return text if more <= 0 else f"{text[:MOST_SHOWN_CHARS]}\n… {more:,} more characters are not shown"

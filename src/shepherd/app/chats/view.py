@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, assert_never
+from urllib.parse import quote
 
 from shepherd.agent.turn import CallProgress, CallReturned, TurnEvent
 from shepherd.core import (
@@ -54,7 +55,7 @@ def shown_message(message: Message, index: int, chat: str, extras: Mapping[str, 
     """`chat`: the name in the addresses of images and recordings. `extras`: by call, what its result adds."""
     parts = [part for each in message.parts for part in _shown(each, extras or {})]
     for number, media in enumerate(_media_in(parts)):
-        media["url"] = f"v1/chats/{chat}/media/{index}/{number}"
+        media["url"] = f"v1/chats/{quote(chat, safe='')}/media/{index}/{number}"
     return {"index": index, "role": message.role, "parts": parts, "origin": message.origin}
 
 

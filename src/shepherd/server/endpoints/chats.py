@@ -43,7 +43,14 @@ Answer = Callable[["ChatShelf", Values], Coroutine[Any, Any, Json]]
 MOST_LISTED = 1_000
 MOST_MESSAGES = 1_000
 """Of one page of a chat."""
-ACTIONS = ("send", "retry", "edit", "resume")
+MOST_TITLE_CHARS = 200
+ACTIONS = {
+    "send": ("text", "attachments", "quotes"),
+    "retry": ("at",),
+    "edit": ("text", "attachments", "quotes", "at"),
+    "resume": (),
+}
+"""What a turn does, and the fields that it takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +139,8 @@ def _query(scope: Scope, fields: tuple[Field, ...]) -> Json:
     whole = {field.name for field in fields if field.kind.schema.get("type") == "integer"}
     found: Json = {}
     for name, value in parse_qsl(scope["query_string"].decode("utf-8", "replace"), keep_blank_values=True):
+        if name in found:
+            raise InvalidRequest(f"{shown(name)} is given twice; send one", field=name[:80])
         is_whole = name in whole and re.fullmatch(r"[+-]?[0-9]{1,20}", value)
         found[name] = int(value) if is_whole else value
     return found
@@ -164,6 +173,10 @@ async def _turn(shelf: ChatShelf, values: Values) -> Json:
     action, text, at = values["action"], values["text"] or "", values["at"]
     if action is None:
         raise InvalidRequest(f"action is missing; send one of {', '.join(ACTIONS)}", field="action")
+    for name, value in values.items():
+        if value is not None and name not in ("id", "action", *ACTIONS[action]):
+            takers = ", ".join(each for each, fields in ACTIONS.items() if name in fields)
+            raise InvalidRequest(f"{action} takes no {name}, which belongs to {takers}; leave it out", field=name)
     if action in ("retry", "resume"):
         return {"turn": chat.retry(at) if action == "retry" else chat.resume()}
     chat.refuse_if_running("send another message")
@@ -225,7 +238,9 @@ async def _command(shelf: ChatShelf, values: Values) -> Json:
 
     chat = await shelf.get(values["id"])
     before = chat.log.number
-    lines = await commands.run(chat, values["line"] or "")
+    if not (values["line"] or "").strip():
+        raise InvalidRequest("line is missing: a command, such as /help", field="line")
+    lines = await commands.run(chat, values["line"])
     return {"lines": lines, "changed": chat.log.number != before}
 
 
@@ -387,16 +402,26 @@ def _read_ids(body: Fields, key: str) -> list[int] | None:
     return found
 
 
+def _read_title(body: Fields, key: str) -> str | None:
+    title = body.find_string(key)
+    if title is not None and len(title) > MOST_TITLE_CHARS:
+        raise InvalidRequest(
+            f"{body.at(key)} has {len(title)} characters; {MOST_TITLE_CHARS} are allowed", field=body.at(key)
+        )
+    return title
+
+
 _ID = "/v1/chats/{id}"
 _NUMBER = 2**53
 
 _CHAT = Field("chat", STRING, "The id of a chat; none = as a new one.")
+_TITLE = FieldKind(_read_title, {"type": "string", "maxLength": MOST_TITLE_CHARS})
 _IDS = FieldKind(_read_ids, {"type": "array", "items": {"type": "integer"}})
 
 _ROWS = (
     ChatEndpoint(  # in front of the ids
         "chats-search", "GET", "/v1/chats/search", "Search all conversations, as the memory does", _search,
-        (Field("q", STRING, "Words."), Field("limit", integer(1, 100), default=20)),
+        (Field("q", STRING, "Words."), Field("limit", integer(1, 50), default=20)),
     ),
     ChatEndpoint(
         "chats-complete", "GET", "/v1/chats/complete", "What may follow a typed text: commands, and files behind an @",
@@ -438,7 +463,7 @@ _ROWS = (
     ChatEndpoint("chats-stop", "POST", f"{_ID}/stop", "Stop the turn that runs", _stop),
     ChatEndpoint(
         "chats-change", "PATCH", _ID, "Change the title, the system prompt, the model, how answers are drawn", _change,
-        (Field("title", STRING), Field("system", STRING), Field("model", STRING, "Any name that /model takes."),
+        (Field("title", _TITLE), Field("system", STRING), Field("model", STRING, "Any name that /model takes."),
          Field("sampling", OBJECT, "All parameters that are set; {} = as the model has them."),
          Field("mode", one_of("ask", "edits", "plan"), "What runs without a question.")),
     ),

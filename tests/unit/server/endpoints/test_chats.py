@@ -26,7 +26,8 @@ from shepherd.agent.storage import SavedConversation
 from shepherd.app.app import App
 from shepherd.app.chats.chats import Chat, Owner
 from shepherd.app.chats.event_log import EventLog
-from shepherd.app.chats.person import MOST_WAITING, ChatPerson, PersonAtChats
+from shepherd.app.chats.person import MOST_SHOWN_CHARS, MOST_WAITING, ChatPerson, PersonAtChats
+from shepherd.app.chats.view import shown_message
 from shepherd.config import TrustStore, instructions
 from shepherd.core import (
     Event,
@@ -418,7 +419,26 @@ WRONG: tuple[tuple[str, str, Json | None, int, str], ...] = (
     ("POST", "/v1/chats/ID/turn", {"action": "send", "text": " "}, 400, "text is missing"),
     ("POST", "/v1/chats/ID/turn", {"action": "retry"}, 400, "there is nothing to try again"),
     ("POST", "/v1/chats/ID/turn", {"action": "resume"}, 400, "there is nothing to continue"),
+    (
+        "POST",
+        "/v1/chats/ID/turn",
+        {"action": "retry", "text": "x"},
+        400,
+        "retry takes no text, which belongs to send, edit",
+    ),
+    (
+        "POST",
+        "/v1/chats/ID/turn",
+        {"action": "resume", "at": 0},
+        400,
+        "resume takes no at, which belongs to retry, edit",
+    ),
+    ("POST", "/v1/chats/ID/turn", {"action": "send", "text": "x", "at": 0}, 400, "send takes no at"),
+    ("POST", "/v1/chats/ID/command", {"line": " "}, 400, "line is missing"),
+    ("PATCH", "/v1/chats/ID", {"title": "x" * 201}, 400, "title has 201 characters; 200 are allowed"),
     ("GET", "/v1/chats/ID/events?after=x", None, 400, "after must be an integer"),
+    ("GET", "/v1/chats?limit=1&limit=2", None, 400, '"limit" is given twice'),
+    ("GET", "/v1/chats/search?q=x&limit=51", None, 400, "limit must be an integer from 1 to 50"),
 )
 
 
@@ -508,6 +528,9 @@ async def test_a_question_that_nobody_hears_counts_as_refused_and_a_form_is_answ
     assert await absent.allow(question) == "no"
     assert [event.type for event in log.since(0)] == ["question", "answered"]
     assert log.since(0)[0].data["verdicts"] == ["once", "no", "never"]
+    long = Question("t", {}, "write", diff="+" * (MOST_SHOWN_CHARS + 1_234))
+    assert await absent.allow(long) == "no"
+    assert log.since(0)[-2].data["diff"].endswith("++\n… 1,234 more characters are not shown")
     present = ChatPerson(log)
     program = PersonAtChats()
     assert (await program.fill(Form("server", "Your name?")), await program.allow(question)) == (None, "no")
@@ -520,6 +543,8 @@ async def test_a_question_that_nobody_hears_counts_as_refused_and_a_form_is_answ
     with pytest.raises(InvalidRequest, match="is a form"):
         present.answer(asked["id"], "once", None)
     present.answer(asked["id"], None, {"name": "Ada"})
+    with pytest.raises(InvalidRequest, match="has been answered"):
+        present.answer(asked["id"], None, {"name": "Bea"})
     assert await filling == {"name": "Ada"}
     tasks = [asyncio.create_task(present.allow(question)) for _ in range(MOST_WAITING + 1)]
     await asyncio.sleep(0)
@@ -599,6 +624,9 @@ async def test_files_are_attached_by_their_bytes_and_by_paths_inside_of_the_root
             ([{"name": "a"}], "attachments[0].data"),
             ([{"name": "a.txt", "data": base64.b64encode(b"x" * 40_000).decode()}], "the limit is 24,576"),
             ([{"name": "a.png", "data": picture}], "reads only text"),
+            ([{"path": str(tmp_path / "in" / "not.txt")}], "did you mean"),
+            ([{"path": "a", "data": data}], "a path and data; send one of them"),
+            ([{"nmae": "a", "data": data}], 'attachments[0] has no "nmae"; known: path'),
             ([{"name": "a", "data": data}] * 21, "at most 20"),
             ("note", "attachments must be an array"),
         ):
@@ -751,6 +779,8 @@ async def test_an_image_of_a_message_is_served_and_anything_else_is_no_page(app:
             assert (answer.headers["content-type"], answer.content) == (kind, data)
             assert answer.headers["x-content-type-options"] == "nosniff"
             assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
+        odd = shown_message(Message("user", parts), 0, "50% of #1?")["parts"][0]
+        assert odd["url"] == "v1/chats/50%25%20of%20%231%3F/media/0/0"
         for missing in ("0/2", "7/0", "x/0", "1/0"):
             assert (await client.get(f"/v1/chats/{id}/media/{missing}")).status_code == 404
 
