@@ -166,13 +166,16 @@ class ConversationStore:
 
     def load(self, name: str) -> SavedConversation:
         """The conversation of exactly this name. Raises: `SaveError` when there is none, or it is damaged."""
-        return _load(self._path(name))
+        return from_json(_read(self._path(name)))
 
     def find(self, typed: str) -> tuple[str, SavedConversation]:
         """The conversation of this name, or of the only name that begins with it, or in the file of this path; with
-        its name, which is empty for a file elsewhere. Raises: as `load`."""
+        its name, which is empty for a file elsewhere. Raises: as `load`, with the path."""
         path = self._find(typed)
-        return (path.stem if path == self._path(path.stem) else ""), _load(path)
+        try:
+            return (path.stem if path == self._path(path.stem) else ""), from_json(_read(path))
+        except SaveError as error:
+            raise SaveError(f"{path}: {error.message}") from error
 
     def newest(self) -> str | None:
         """The name of the newest conversation; None when there is none."""
@@ -468,13 +471,6 @@ def _time(text: str | None) -> datetime | None:
 def _slug(text: str, limit: int = LONGEST_SLUG) -> str:
     words = re.sub(r"[\W_]+", "-", unicodedata.normalize("NFC", text).lower()).strip("-")
     return words[:limit].rstrip("-") or "conversation"
-
-
-def _load(path: Path) -> SavedConversation:
-    try:
-        return from_json(_read(path))
-    except SaveError as error:
-        raise SaveError(f"{path}: {error.message}") from error
 
 
 def _listed(path: Path) -> SavedListing:

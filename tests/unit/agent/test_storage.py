@@ -228,8 +228,10 @@ def test_a_damaged_file_is_refused_and_says_where(tmp_path: Path, damage: dict[s
     name = saves.save(one())
     path = tmp_path / f"{name}.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
-    with pytest.raises(SaveError, match=told) as caught:
+    with pytest.raises(SaveError, match=told):
         saves.load(name)
+    with pytest.raises(SaveError, match=told) as caught:
+        saves.find(name)
     assert str(path) in caught.value.message
     assert [bool(listed.error) for listed in saves.list()] == [True], "the others can still be listed"
 

@@ -112,6 +112,15 @@ class NoSuchChat(InvalidRequest):
         )
 
 
+class UnreadableChat(InvalidRequest):
+    """The file of a chat is damaged, or another program has removed it this moment."""
+
+    def __init__(self, id: str, reason: str) -> None:
+        super().__init__(
+            f"the chat {shown(id)} cannot be read: {reason}; mend its file, or delete the chat", field="id", status=409
+        )
+
+
 class Chats:
     """All chats of one program. One event loop."""
 
@@ -221,8 +230,11 @@ class ChatShelf:
                 "time": hit.timestamp.timestamp(),
             }
             if (name := by_session.get(sessions.get(hit.conversation, ""))) is not None:
+                try:
+                    chat = await self.get(name)
+                except (NoSuchChat, UnreadableChat):  # since a moment ago
+                    continue
                 row["chat"] = name
-                chat = await self.get(name)
                 wanted = hit.user_message.strip()
                 asked = (at for at, each in enumerate(chat.messages) if each.is_input)
                 row["at"] = next((at for at in asked if chat.messages[at].own_text.strip() == wanted), None)
@@ -230,7 +242,7 @@ class ChatShelf:
         return found
 
     async def get(self, id: str) -> Chat:
-        """The chat of this id, as its file is now. Raises: `NoSuchChat`, `SaveError`."""
+        """The chat of this id, as its file is now. Raises: `NoSuchChat`, `UnreadableChat`, `SaveError`."""
         id = self._renamed.get(id, id)
         if (chat := self._open.get(id)) is not None:
             self._open.move_to_end(id)
@@ -242,7 +254,7 @@ class ChatShelf:
         if self.saves is None or id not in names:
             raise NoSuchChat(id)
         stamp = self.saves.stamp(id)
-        saved = await in_pool("files", self.saves.load, id)
+        saved = await self.loaded(id)
         if (chat := self._open.get(id)) is not None:  # another request was faster
             return chat
         here = self.chats.conversations
@@ -258,10 +270,27 @@ class ChatShelf:
 
     async def remove(self, id: str) -> None:
         """Delete a chat and its file. Raises: `NoSuchChat`, `Busy`, `SaveError`."""
-        chat = await self.get(id)
+        id = self._renamed.get(id, id)
+        try:
+            chat = await self.get(id)
+        except UnreadableChat:
+            held = self._open.get(id)
+            if held is None:
+                assert self.saves is not None
+                await in_pool("files", self.saves.remove, id)
+                return
+            chat = held
         chat.refuse_if_running("delete it")
         self.drop(chat)
         await chat.remove()
+
+    async def loaded(self, id: str) -> SavedConversation:
+        """What the file of this id holds. Raises: `UnreadableChat`."""
+        assert self.saves is not None
+        try:
+            return await in_pool("files", self.saves.load, id)
+        except SaveError as error:
+            raise UnreadableChat(id, error.message) from error
 
     def holds(self, chat: Chat) -> bool:
         """Whether it is the chat of its id; one that was closed, or deleted, is not."""
@@ -662,7 +691,7 @@ class Chat:
         self._saved, self.stamp = saved, stamp
 
     async def read_again(self) -> None:
-        """Read its file, if another program has changed it; without its file it is gone. Raises: `SaveError`."""
+        """Read its file, if another program has changed it; without its file it is gone. Raises: `UnreadableChat`."""
         saves = self._shelf.saves
         if saves is None or self.stamp is None or self._is_busy():
             return
@@ -670,7 +699,7 @@ class Chat:
             stamp = await in_pool("files", saves.stamp, self.id)
             if stamp == self.stamp or self.is_gone:
                 return
-            saved = None if stamp is None else await in_pool("files", saves.load, self.id)
+            saved = None if stamp is None else await self._shelf.loaded(self.id)
             if self._is_busy():  # since a moment ago
                 return
             if saved is not None:

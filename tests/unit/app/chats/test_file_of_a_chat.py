@@ -14,7 +14,7 @@ from tests.in_time import until
 from tests.own_app import app_of, loaded
 
 from shepherd.agent.storage import ConversationStore, SavedConversation
-from shepherd.app.chats.chats import Busy, Chat, ChatShelf, NoSuchChat, Owner
+from shepherd.app.chats.chats import Busy, Chat, ChatShelf, NoSuchChat, Owner, UnreadableChat
 from shepherd.core import Message, Text
 from shepherd.process.pools import THREADS, Kind, in_pool
 
@@ -125,3 +125,23 @@ async def test_no_turn_begins_while_the_model_of_its_chat_is_changed(
     await moving
     assert chat.send([Text("Hello?")]) == 1
     await chat.stop()
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_a_damaged_file_is_named_listed_and_deleted(
+    owners: ChatShelf, saves: ConversationStore, is_open: bool
+) -> None:
+    name = saves.save(SAVED)
+    if is_open:
+        await owners.get(name)
+    (saves.folder / f"{name}.json").write_text("{damaged")
+    with pytest.raises(UnreadableChat) as caught:
+        await owners.get(name)
+    assert (caught.value.status, caught.value.message) == (
+        409,
+        f'the chat "{name}" cannot be read: the file is damaged: it is not JSON; mend its file, or delete the chat',
+    )
+    (row,) = (await owners.page(None, 10))["chats"]
+    assert row["error"] == "the file is damaged: it is not JSON"
+    await owners.remove(name)
+    assert (saves.names(), (await owners.page(None, 10))["chats"]) == ((), [])
