@@ -195,9 +195,10 @@ class ConversationToolbox:
         stock = self._stock()
         return context_for(stock.tools, stock.off, self._context.count)
 
-    def turn(self, name: str, on: bool) -> list[str]:
+    def turn(self, name: str, on: bool, *, enables: bool = True) -> list[str]:
         """Offer the tools of a name, a category or a glob for the rest of the conversation, or do not; their names.
-        Raises: `ToolError` for an unknown name, and if the configuration closes all these tools.
+        `enables`: also those that the configuration does not enable. Raises: `ToolError` for an unknown name, and if
+        the configuration closes all these tools.
         """
         stock = self._stock()
         found = [tool for tool in stock.tools if matches(tool, [name])]
@@ -206,7 +207,10 @@ class ConversationToolbox:
                 f"no tool or category is called {name!r}; there are: {', '.join(t.name for t in stock.tools)}"
             )
         if on:
-            closed = {tool.name: why for tool in found if not may_be_opened(why := stock.off.get(tool.name, ""))}
+            off = stock.off if enables else dict(self._choose(stock.tools))
+            shut = () if enables else (NOT_ENABLED,)
+            reasons = {tool.name: off.get(tool.name, "") for tool in found}
+            closed = {name: why for name, why in reasons.items() if why in shut or not may_be_opened(why)}
             found = [tool for tool in found if tool.name not in closed]
             if not found:
                 raise ToolError("; ".join(f"{name}: {why}" for name, why in closed.items()))

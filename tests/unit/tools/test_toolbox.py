@@ -182,6 +182,10 @@ async def test_what_the_box_is_made_of_may_fail_too() -> None:
 
 async def test_a_person_turns_tools_on_and_off_but_opens_nothing_that_is_closed() -> None:
     box = boxed(double, returning("x"), read_file, off={"give": NOT_ENABLED, "read_file": DISABLED})
+    for on in (False, True):  # turned off or not, it is not enabled
+        with pytest.raises(ToolError, match="give: not enabled"):
+            box.turn("give", on=True, enables=False)
+        assert box.turn("*", on=on, enables=False) == (["double"] if on else ["double", "give", "read_file"])
     assert box.turn("Double", on=False) == ["double"]
     assert "the tool double is turned off" in text_of(await box.run(call("double", n=1)))
     assert box.turn("other", on=True) == ["double", "give"]

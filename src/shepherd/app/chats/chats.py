@@ -50,6 +50,7 @@ from shepherd.core import (
     Image,
     InvalidRequest,
     Message,
+    NotAllowed,
     ReasoningDelta,
     ShepherdError,
     Started,
@@ -60,6 +61,7 @@ from shepherd.core import (
 from shepherd.memory.records import digest
 from shepherd.memory.users import LOCAL
 from shepherd.process.pools import in_pool
+from shepherd.tools.permission import MODES
 from shepherd.wire.base import public_error, shown
 
 if TYPE_CHECKING:
@@ -544,8 +546,24 @@ class Chat:
         self.set_mode(self.mode)
         await self.changed("model")
 
+    @property
+    def modes(self) -> dict[Mode, str]:
+        """Those that its owner may choose, with what each does."""
+        own = ("edits",) if self._shelf.owner.is_guest else ()  # a guest allows nothing on this machine
+        return {name: does for name, does in MODES.items() if name not in own}
+
+    def check_mode(self, mode: Mode) -> None:
+        """Raises: `NotAllowed`."""
+        if mode not in self.modes:
+            raise NotAllowed(
+                f"this API key may not let tools change files without a question (mode {mode}); the modes are "
+                f"{', '.join(self.modes)}",
+                status=403,
+            )
+
     def set_mode(self, mode: Mode) -> None:
-        """What runs without a question from now on, also in the turn that runs."""
+        """What runs without a question from now on, also in the turn that runs. Raises: `NotAllowed`."""
+        self.check_mode(mode)
         self.mode = mode
         modes.apply(mode, self.session)
 

@@ -20,6 +20,7 @@ from shepherd.agent.fitting import fitting
 from shepherd.app.chats import attached
 from shepherd.core import Audio, Image, InvalidRequest
 from shepherd.process.pools import in_pool
+from shepherd.tools.base import ToolError
 from shepherd.tools.permission import MODES
 from shepherd.tools.toolbox import ConversationToolbox
 
@@ -79,7 +80,7 @@ def options(chat: Chat) -> dict[str, Any]:
             }
             for each in chats.conversations.choices()
         ],
-        "modes": [{"name": name, "label": modes.LABELS[name], "does": does} for name, does in MODES.items()],
+        "modes": [{"name": name, "label": modes.LABELS[name], "does": does} for name, does in chat.modes.items()],
         "commands": [{"name": name, "argument": each.argument, "help": each.does} for name, each in COMMANDS.items()],
         "takes": {"images": Image in able, "audio": Audio in able},
         "tools": [spec.name for spec in chat.session.tools],
@@ -142,7 +143,11 @@ async def _tools(chat: Chat, argument: str) -> list[str]:
         return ["There are no tools."]
     verb, _, names = argument.partition(" ")
     if verb in {"on", "off"} and names.strip():
-        changed = [name for each in names.split() for name in box.turn(each, verb == "on")]
+        enables = not chat.shelf.owner.is_guest
+        try:
+            changed = [name for each in names.split() for name in box.turn(each, verb == "on", enables=enables)]
+        except ToolError as error:
+            raise InvalidRequest(error.message, field="line") from error
         return [f"{', '.join(changed)}: {verb}."]
     if argument:
         raise InvalidRequest("write /tools, /tools on NAME or /tools off NAME", field="line")
@@ -164,7 +169,7 @@ COMMANDS: dict[str, Command] = {
         lambda chat: [(each.name, f"{each.kind} {each.detail}") for each in chat.shelf.chats.conversations.choices()],
     ),
     "/mode": Command(
-        "Show or change what runs without a question.", _mode, f"[{'|'.join(MODES)}]", lambda chat: MODES.items()
+        "Show or change what runs without a question.", _mode, f"[{'|'.join(MODES)}]", lambda chat: chat.modes.items()
     ),
     "/tools": Command(
         "List the tools, or switch one on or off.",

@@ -197,6 +197,8 @@ async def _change(shelf: ChatShelf, values: Values) -> Json:
     if {"system", "sampling"} & {*changed}:
         chat.refuse_if_running("change it")
     sampling = _sampling(values["sampling"]) if values["sampling"] is not None else None
+    if values["mode"] is not None:
+        chat.check_mode(values["mode"])
     if values["model"] is not None:  # first: the others are changed only where this can be
         await chat.move(values["model"])
     if values["mode"] is not None:

@@ -342,6 +342,37 @@ async def test_a_guest_gets_the_tools_of_http_clients_and_no_files_of_the_server
                 assert (refused.status_code, "model must be one of lamb" in refused.text) == (400, True)
 
 
+async def test_a_guest_allows_nothing_that_the_configuration_does_not(tmp_path: Path) -> None:
+    keys = [Key.of("a", name="a", user="ada"), Key.of("o", name="owner")]
+    async with loaded(made_app(tmp_path, "[server]\nuse_tools = true\n")) as app:
+        server = create_app(app, api_keys=keys)
+        async with client_of(server, "a") as ada, client_of(server, "o") as owner:
+            for client, modes in ((ada, ["ask", "plan"]), (owner, ["ask", "edits", "plan"])):
+                id = await begun(client)
+                options = (await client.get("/v1/chats/options", params={"chat": id})).json()
+                assert [each["name"] for each in options["modes"]] == modes
+                found = (await client.get("/v1/chats/complete", params={"chat": id, "text": "/mode "})).json()
+                assert [each["label"] for each in found["suggestions"]] == modes
+                assert (await client.patch(f"/v1/chats/{id}", json={"mode": "plan"})).status_code == 200
+                status = 403 if client is ada else 200
+                changed = await client.patch(f"/v1/chats/{id}", json={"mode": "edits", "title": "Edits"})
+                assert changed.status_code == status
+                mode, title = ("plan", "") if client is ada else ("edits", "Edits")
+                now = await get(client, id)
+                assert (now["mode"], now["title"]) == (mode, title)
+                for line, status in (
+                    ("/mode edits", 403 if client is ada else 200),
+                    ("/tools on execute_command", 400 if client is ada else 200),
+                    ("/tools off read_file", 200),
+                    ("/tools on read_file", 200),
+                    ("/tools on no_such_tool", 400),
+                ):
+                    said = await client.post(f"/v1/chats/{id}/command", json={"line": line})
+                    assert said.status_code == status, (line, said.text)
+                tools = (await client.get("/v1/chats/options", params={"chat": id})).json()["tools"]
+                assert ("read_file" in tools, "execute_command" in tools) == (True, client is owner)
+
+
 async def test_a_running_chat_takes_no_second_turn(client: httpx2.AsyncClient) -> None:
     id = await begun(client)
     answers = await asyncio.gather(
