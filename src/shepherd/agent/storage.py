@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import re
+import stat
 import sys
 import time
 import unicodedata
@@ -233,13 +234,17 @@ class ConversationStore:
 
     def _paths(self) -> Sequence[Path]:
         try:
-            entries = [(entry.stat().st_mtime_ns, entry.name) for entry in os.scandir(self.folder) if entry.is_file()]
+            entries = [each for each in os.scandir(self.folder) if each.name.endswith(".json") and each.name[0] != "."]
         except FileNotFoundError:
             return []
         except OSError as error:
             raise SaveError(f"{self.folder} cannot be read: {error.strerror or error}") from error
-        found = sorted((each for each in entries if each[1].endswith(".json") and each[1][0] != "."), reverse=True)
-        return [self.folder / name for _, name in found]
+        found = []
+        for entry in entries:
+            with contextlib.suppress(OSError):  # it was deleted meanwhile, or is a link that leads nowhere
+                if stat.S_ISREG((status := entry.stat()).st_mode):
+                    found.append((status.st_mtime_ns, entry.name))
+        return [self.folder / name for _, name in sorted(found, reverse=True)]
 
     def _path_for(self, saved: SavedConversation, name: str) -> Path:
         """The file for this conversation: its own, or a new one."""
@@ -350,6 +355,8 @@ def from_json(read: Json) -> SavedConversation:
         return _decoded(Fields(read))
     except InvalidRequest as error:
         raise SaveError(error.message) from error
+    except RecursionError as error:
+        raise SaveError("the file is damaged: its parts or versions are nested too deeply") from error
 
 
 def _decoded(top: Fields) -> SavedConversation:
@@ -460,9 +467,9 @@ def _time(text: str | None) -> datetime | None:
         return None
     try:
         made = datetime.fromisoformat(text)
-    except ValueError as error:
+        return made if made.tzinfo else made.astimezone()
+    except (ValueError, OverflowError) as error:
         raise SaveError("began must be a time such as 2026-11-22T15:30:00+01:00") from error
-    return made if made.tzinfo else made.astimezone()
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -476,7 +483,7 @@ def _slug(text: str, limit: int = LONGEST_SLUG) -> str:
 def _listed(path: Path) -> SavedListing:
     try:
         changed = datetime.fromtimestamp(path.stat().st_mtime).astimezone()
-    except OSError:  # it was deleted meanwhile
+    except (OSError, ValueError, OverflowError):  # it was deleted meanwhile, or its time is in no calendar
         changed = datetime.fromtimestamp(0).astimezone()
     try:
         saved = from_json(_read(path))

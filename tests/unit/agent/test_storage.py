@@ -198,6 +198,13 @@ def test_a_name_that_nothing_has_is_an_error_that_names_what_there_is(tmp_path: 
         saves.find(name)
 
 
+def nested(n: int) -> dict[str, Any]:
+    part: dict[str, Any] = {"type": "text", "text": "x"}
+    for _ in range(n):
+        part = {"type": "opaque", "parts": [part]}
+    return part
+
+
 DAMAGE: list[tuple[Any, str]] = [
     ({"format": "something else"}, "no saved conversation"),
     ({"version": 2}, "version 2"),
@@ -219,6 +226,8 @@ DAMAGE: list[tuple[Any, str]] = [
     ({"told": {"0": "x"}}, "told.0 must be an integer"),
     ({"quotes": {"0": {"text": "x", "ids": [True]}}}, "ids must be whole numbers"),
     ({"began": "yesterday"}, "began must be a time"),
+    ({"began": "0001-01-01T00:00:00"}, "began must be a time"),
+    ({"messages": [{"role": "assistant", "parts": [nested(300)]}]}, "nested too deeply"),
 ]
 
 
@@ -247,6 +256,15 @@ def test_a_file_of_anything_is_refused_in_a_sentence(
     path.write_bytes(cut if isinstance(cut, bytes) else whole[: min(cut, len(whole) - 1)])
     with pytest.raises(SaveError):
         saves.load(path.stem)
+
+
+def test_what_is_no_file_hides_no_conversation(tmp_path: Path) -> None:
+    saves = ConversationStore(tmp_path)
+    name = saves.save(one())
+    (tmp_path / "loop.json").symlink_to("loop.json")
+    (tmp_path / "gone.json").symlink_to("nowhere")  # as a file that is deleted while the folder is read
+    (tmp_path / "folder.json").mkdir()
+    assert saves.names() == (name,)
 
 
 def test_a_file_nested_beyond_reason_is_refused(tmp_path: Path) -> None:
