@@ -319,7 +319,7 @@ def to_json(saved: SavedConversation) -> dict[str, Json]:
 
 def given_sampling(sampling: Sampling) -> dict[str, Json]:
     """The parameters that are set, by name."""
-    return {name: value for name, value in asdict(sampling).items() if value not in (None, (), False)}
+    return {name: value for name, value in asdict(sampling).items() if value is not None}
 
 
 def _branch_to_json(branch: Branch) -> dict[str, Json]:

@@ -25,7 +25,19 @@ from shepherd.agent.storage import (
     title_of,
     to_json,
 )
-from shepherd.core import Audio, BadCall, Document, Image, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
+from shepherd.core import (
+    Audio,
+    BadCall,
+    Document,
+    Image,
+    Message,
+    Opaque,
+    Reasoning,
+    Sampling,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 
 BEGAN = datetime(2026, 11, 22, 15, 30, tzinfo=timezone(timedelta(hours=1)))
 TEXTS = st.text(st.characters(), max_size=20)  # halves of surrogate pairs among them
@@ -83,6 +95,14 @@ def test_every_part_comes_back_exactly(saved: SavedConversation) -> None:
 def test_so_it_does_through_a_file(tmp_path_factory: pytest.TempPathFactory, saved: SavedConversation) -> None:
     saves = ConversationStore(tmp_path_factory.mktemp("saves"))
     assert saves.load(saves.save(saved)) == saved
+
+
+def test_how_answers_are_drawn_is_saved_to_the_last_zero() -> None:
+    none = Sampling(
+        temperature=0, top_k=0, min_p=0, frequency_penalty=0, repeat_last_n=0, dry_sequence_breakers=(), mirostat=0,
+        seed=0, logit_bias=((5, 0.0), ("a", -100.0)), ignore_eos=False,
+    )  # fmt: skip
+    assert from_json(json.loads(json.dumps(to_json(one(sampling=none))))).sampling == none
 
 
 def test_what_belongs_to_one_request_is_not_saved() -> None:
