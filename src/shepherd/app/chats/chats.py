@@ -82,6 +82,8 @@ MOST_OPEN = 64
 """Chats of one owner that are held in memory; beyond that, the one that was used longest ago is closed."""
 MOST_RUNNING = 16
 """Turns that run at the same time, of all owners; they hold no connection that admission would count."""
+MOST_OF_GUEST = 4
+"""Of them by one guest, who leaves room for the others."""
 MOST_NAMES = 1_000
 """Former ids of chats that still find them."""
 MOST_READERS = 64
@@ -293,6 +295,10 @@ class ChatShelf:
             return await in_pool("files", self.saves.load, id)
         except SaveError as error:
             raise UnreadableChat(id, error.message) from error
+
+    @property
+    def n_running(self) -> int:
+        return sum(chat.is_running for chat in self._open.values())
 
     def holds(self, chat: Chat) -> bool:
         """Whether it is the chat of its id; one that was closed, or deleted, is not."""
@@ -608,6 +614,12 @@ class Chat:
         if len(running) >= MOST_RUNNING:
             raise InvalidRequest(
                 f"{len(running)} turns are running on this server, and that is the most; try again when one has ended",
+                status=429,
+            )
+        if self._shelf.owner.is_guest and self._shelf.n_running >= MOST_OF_GUEST:
+            raise InvalidRequest(
+                f"{MOST_OF_GUEST} turns of this API key's user are running, and that is the most; try again when one "
+                "has ended",
                 status=429,
             )
         self._n_turns += 1

@@ -1,4 +1,4 @@
-"""The file of a chat beside other programs and other requests: nothing is lost, and nothing comes back."""
+"""A chat beside other programs and other requests: nothing is lost, nothing comes back, and all get their turns."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.in_time import until
 from tests.own_app import app_of, loaded
 
 from shepherd.agent.storage import ConversationStore, SavedConversation
-from shepherd.app.chats.chats import Busy, Chat, ChatShelf, NoSuchChat, Owner, UnreadableChat
-from shepherd.core import Message, Text
+from shepherd.app.chats.chats import MOST_OF_GUEST, Busy, Chat, ChatShelf, NoSuchChat, Owner, UnreadableChat
+from shepherd.core import InvalidRequest, Message, Text
 from shepherd.process.pools import THREADS, Kind, in_pool
 
 pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
@@ -145,3 +145,18 @@ async def test_a_damaged_file_is_named_listed_and_deleted(
     assert row["error"] == "the file is damaged: it is not JSON"
     await owners.remove(name)
     assert (saves.names(), (await owners.page(None, 10))["chats"]) == ((), [])
+
+
+async def test_a_guest_leaves_turns_for_the_others(owners: ChatShelf) -> None:
+    guests = owners.chats.of(Owner("ada", "ada", is_guest=True))
+    chats = [await shelf.create(None, None) for shelf in (guests,) * (MOST_OF_GUEST + 1) + (owners,)]
+    *begun, refused, own = chats
+    for chat in (*begun, own):
+        assert chat.send([Text("Hello?")]) == 1
+    with pytest.raises(InvalidRequest, match="4 turns of this API key's user are running") as caught:
+        refused.send([Text("Hello?")])
+    assert caught.value.status == 429
+    for chat in (*begun, own):
+        await chat.stop()
+    assert refused.send([Text("Hello?")]) == 1
+    await refused.stop()
