@@ -6,6 +6,7 @@ Everything here runs on the session's event loop: the browser's driver, the prov
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -13,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanag
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import pytest_asyncio
@@ -26,6 +27,18 @@ from tests.providers_scripted import Said, ScriptedProvider, scripted
 
 from shepherd.agent.storage import ConversationStore, SavedConversation
 from shepherd.core import Message
+
+if importlib.util.find_spec("playwright") is None:
+
+    class WithoutBrowser(pytest.Module):
+        """A file of this folder: its imports alone need Playwright."""
+
+        def collect(self) -> NoReturn:
+            pytest.skip("no playwright: `uv sync --group page` installs it", allow_module_level=True)
+
+    def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module:
+        return WithoutBrowser.from_parent(parent, path=module_path)
+
 
 Visiting = Callable[..., AbstractAsyncContextManager[Visit]]
 """The type of `visiting`: a visit to an address, with the browser of all tests."""
