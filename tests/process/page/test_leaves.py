@@ -56,6 +56,7 @@ async def test_the_bar_is_what_the_cache_holds_and_what_left_is_read_and_forgott
     left = page.get_by_role("log", name="What left, came back, was missed and moved").get_by_role("button")
     for text in ("The capital of France is Paris.", *map(box, range(N_BOXES)), "What is the capital of France?"):
         await person.says(text)
+        await expect(person.questions.last).to_contain_text(text)  # its turn has begun
         await person.hears("")
         await expect(bar).to_contain_text(f"{await held(small)} of 512 tokens: ")
     await person.hears("The capital of France is Paris.")
