@@ -12,7 +12,7 @@ Not here: what a chat is (`app/chats/chats.py`), and the JSON of messages and ev
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -20,17 +20,17 @@ from urllib.parse import parse_qsl
 from starlette.types import Scope
 
 from shepherd.app.chats import attached
+from shepherd.app.chats.chats import MOST_READERS, Owner
 from shepherd.app.chats.view import media_of
-from shepherd.core import InvalidRequest, NotAllowed, Sampling, Text
+from shepherd.core import InvalidRequest, Sampling, Text
+from shepherd.memory.users import LOCAL
 from shepherd.process.pools import in_pool
-from shepherd.server.endpoints.handler import STOPPING_S, Endpoint, RequestContext, within
-from shepherd.server.http.body import UNBUFFERED, RawHeaders, json_bytes
-from shepherd.server.http.caller import address_of, caller_of, check_page, is_loopback
-from shepherd.server.http.errors import Stopping
+from shepherd.server.endpoints.handler import Endpoint, RequestContext, within
+from shepherd.server.endpoints.openapi import operation_id
+from shepherd.server.http.body import PRIVATE, RawHeaders, json_bytes
+from shepherd.server.http.caller import caller_of, check_page
 from shepherd.wire.base import COMPACT, Fields, Json, decode_json, shown, wrong
 from shepherd.wire.sampling import SAMPLING, sampling_of
-from shepherd.wire.sse import MEDIA_TYPE as EVENT_STREAM
-from shepherd.wire.sse import PING
 from shepherd.wire.table import OBJECT, OBJECTS, STRING, Field, FieldKind, body_schema, integer, one_of, read_fields
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class ChatEndpoint:
         schema = body_schema(*self.fields)
         openapi: Json = {
             "summary": self.summary,
-            "operationId": re.sub(r"\W+", "_", f"{self.method} {self.path}".lower()).strip("_"),
+            "operationId": operation_id(self.method, self.path),
             "tags": ["chats"],
             "parameters": [
                 {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
@@ -93,7 +93,8 @@ class ChatEndpoint:
     async def _respond(self, context: RequestContext) -> None:
         scope = context.scope
         check_page(scope)
-        shelf = context.state.service.chats.of(_owner(scope, is_open=context.state.is_open))
+        context.check_local("the chats answer")
+        shelf = context.state.service.chats.of(_owner(scope))
         body = await context.read_body() if self.method in _WITH_BODY else b""
         given = await context.decode(body, decode_json) if body.strip() else {}
         values = {**self._read(_query(scope, self.fields) if self.method not in _WITH_BODY else given)}
@@ -104,7 +105,7 @@ class ChatEndpoint:
         assert self.answer is not None
         found = await context.while_connected(self.answer(shelf, values))
         context.record.reason = "answered"
-        await context.answer(json_bytes(found), _PRIVATE, status=self.status)
+        await context.answer(json_bytes(found), PRIVATE, status=self.status)
 
     def _read(self, given: Json) -> Json:
         known = {name for field in self.fields for name in (field.name, *field.also)}
@@ -116,21 +117,11 @@ class ChatEndpoint:
 
 
 _WITH_BODY = ("POST", "PATCH")
-_PRIVATE: RawHeaders = [(b"cache-control", b"no-store")]
 
 
-def _owner(scope: Scope, *, is_open: bool) -> Any:
-    """Whose chats a caller has. Raises: `NotAllowed`."""
-    from shepherd.app.chats.chats import Owner  # noqa: PLC0415 - a server without chats does not load it
-    from shepherd.memory.users import LOCAL  # noqa: PLC0415
-
-    host, caller = address_of(scope), caller_of(scope)
-    if is_open and not is_loopback(host):
-        raise NotAllowed(
-            f"without an API key the chats answer only programs on this machine, not {host[:80]!r}; configure a key "
-            "(server.api_keys)",
-            status=403,
-        )
+def _owner(scope: Scope) -> Owner:
+    """Whose chats a caller has."""
+    caller = caller_of(scope)
     return Owner(caller.user or LOCAL, caller.user or "", is_guest=caller.is_one_of_many)
 
 
@@ -312,7 +303,7 @@ async def _send_file(context: RequestContext, content: bytes, kind: str, disposi
         (b"content-disposition", disposition.encode("ascii")),
         (b"x-content-type-options", b"nosniff"),
         (b"content-security-policy", b"default-src 'none'; sandbox"),
-        *_PRIVATE,
+        *PRIVATE,
     ]
     context.record.status, context.record.reason = 200, "answered"
     stall_s = context.state.limits.stall_s
@@ -336,51 +327,33 @@ async def _answer_question(shelf: ChatShelf, values: Values) -> Json:
 
 
 async def _events(context: RequestContext, shelf: ChatShelf, values: Values) -> None:
-    from shepherd.app.chats.chats import MOST_READERS  # noqa: PLC0415
-
     chat = await shelf.get(values["id"])
     after = values["after"] if values["after"] is not None else _last_event_id(context.scope)
     if chat.log.n_readers >= MOST_READERS:
         raise InvalidRequest(
             f"{MOST_READERS} clients read the events of this chat already; close one", field="id", status=429
         )
+    chat.log.n_readers += 1
     try:
-        await context.while_connected(_send_events(context, chat, after), is_endless=True)
-    except Stopping:  # the client may come back to the next server
-        context.record.reason = "server stopping"
-    context.record.complete = True
-    await within(STOPPING_S, context.send_last({"type": "http.response.body", "body": b"", "more_body": False}))
-
-
-async def _send_events(context: RequestContext, chat: Chat, after: int | None) -> None:
-    limits, log = context.state.limits, chat.log
-    context.record.status = 200
-    headers = [(b"content-type", EVENT_STREAM.encode()), *UNBUFFERED]
-    head = {"type": "http.response.start", "status": 200, "headers": headers}
-    log.n_readers += 1
-    try:
-        await within(limits.stall_s, context.send(head))
-        number = -1 if after is None else after
-        await _send(context, PING)  # so that the client knows at once that it reads
-        while True:
-            events = log.since(number)
-            number = log.number
-            content = b"".join(map(_encoded, events))
-            if content:
-                await _send(context, content)
-            elif chat.is_gone:
-                return
-            else:
-                await log.wait(number, limits.ping_s)
-                if log.number == number:
-                    await _send(context, PING)
+        await context.stream_events(_pieces(chat, after, context.state.limits.ping_s))
     finally:
-        log.n_readers -= 1
+        chat.log.n_readers -= 1
 
 
-async def _send(context: RequestContext, content: bytes) -> None:
-    message = {"type": "http.response.body", "body": content, "more_body": True}
-    await within(context.state.limits.stall_s, context.send(message))
+async def _pieces(chat: Chat, after: int | None, ping_s: float) -> AsyncGenerator[bytes, None]:
+    log, number = chat.log, -1 if after is None else after
+    yield b""  # so that the client knows at once that it reads
+    while True:
+        events = log.since(number)
+        number = log.number
+        if events:
+            yield b"".join(map(_encoded, events))
+        elif chat.is_gone:
+            return
+        else:
+            await log.wait(number, ping_s)
+            if log.number == number:
+                yield b""
 
 
 def _encoded(event: LoggedEvent) -> bytes:

@@ -14,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
@@ -23,11 +24,19 @@ from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shepherd.core import InvalidRequest, ShepherdError
+from shepherd.core import InvalidRequest, NotAllowed, ShepherdError
 from shepherd.process.pools import in_pool
 from shepherd.server.http.admission import note_answered
-from shepherd.server.http.body import BodyTooLarge, ClientGone, RawHeaders, json_bytes, read_body, send_json
-from shepherd.server.http.caller import Deed, check_deed
+from shepherd.server.http.body import (
+    UNBUFFERED,
+    BodyTooLarge,
+    ClientGone,
+    RawHeaders,
+    json_bytes,
+    read_body,
+    send_json,
+)
+from shepherd.server.http.caller import Deed, address_of, check_deed, is_loopback
 from shepherd.server.http.errors import Stopping, encode_error
 from shepherd.server.http.send_buffer import ClientTooSlow
 from shepherd.server.observe.metrics import Metrics
@@ -35,6 +44,7 @@ from shepherd.server.observe.observer import ObserverFactory, Observers
 from shepherd.server.observe.record import Record, format_name
 from shepherd.server.response_store import ResponseStore
 from shepherd.server.service import Service
+from shepherd.wire import sse
 from shepherd.wire.base import public_error
 
 logger = logging.getLogger("shepherd.server")
@@ -157,6 +167,17 @@ class RequestContext:
         """Raises: as `caller.check_deed`."""
         check_deed(self.scope, deed, manages_models=self.state.service.manages_models)
 
+    def check_local(self, what_answers: str) -> None:
+        """That an open server shows words of conversations to no other machine. `what_answers`: such as `the memory
+        answers`. Raises: `NotAllowed`."""
+        host = address_of(self.scope)
+        if self.state.is_open and not is_loopback(host):
+            raise NotAllowed(
+                f"without an API key {what_answers} only programs on this machine, not {host[:80]!r}; configure a key "
+                "(server.api_keys)",
+                status=403,
+            )
+
     async def read_body(self) -> bytes:
         """The whole body. Raises: as `body.read_body`."""
         limits = self.state.limits
@@ -206,6 +227,29 @@ class RequestContext:
             watch.remove_done_callback(leave)
             watch.cancel()
             await asyncio.wait((watch,))
+
+    async def stream_events(self, pieces: AsyncGenerator[bytes, None]) -> None:
+        """Send server-sent events until there are no more, or the server stops; an empty piece becomes a ping.
+
+        Raises: `ClientGone`, `ClientTooSlow`; what `pieces` raises.
+        """
+
+        async def send() -> None:
+            self.record.status = 200
+            headers = [(b"content-type", sse.MEDIA_TYPE.encode()), *UNBUFFERED]
+            head = {"type": "http.response.start", "status": 200, "headers": headers}
+            await within(self.state.limits.stall_s, self.send(head))
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    body = {"type": "http.response.body", "body": piece or sse.PING, "more_body": True}
+                    await within(self.state.limits.stall_s, self.send(body))
+
+        try:
+            await self.while_connected(send(), is_endless=True)
+        except Stopping:  # the client may come back to the next server
+            self.record.reason = "server stopping"
+        self.record.complete = True
+        await within(STOPPING_S, self.send_last({"type": "http.response.body", "body": b"", "more_body": False}))
 
     async def _disconnected(self) -> None:
         while (await self.receive())["type"] != "http.disconnect":

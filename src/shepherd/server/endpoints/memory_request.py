@@ -27,8 +27,9 @@ from shepherd.core import InvalidRequest, NotAllowed
 from shepherd.memory.users import LOCAL
 from shepherd.process.pools import in_pool
 from shepherd.server.endpoints.handler import Endpoint, RequestContext
-from shepherd.server.http.body import RawHeaders, json_bytes
-from shepherd.server.http.caller import USER, address_of, caller_of, is_loopback, other_user
+from shepherd.server.endpoints.openapi import operation_id
+from shepherd.server.http.body import PRIVATE, RawHeaders, json_bytes
+from shepherd.server.http.caller import USER, caller_of, other_user
 from shepherd.server.service import Service
 from shepherd.wire.base import Fields, Json, Range, decode_json, shown, wrong
 
@@ -67,7 +68,7 @@ class MemoryEndpoint:
     def endpoint(self) -> Endpoint:
         openapi = {
             "summary": self.summary,
-            "operationId": re.sub(r"\W+", "_", f"{self.method} {self.path}".lower()).strip("_"),
+            "operationId": operation_id(self.method, self.path),
             "tags": ["memory"],
             "responses": {code: {"description": text} for code, text in _ANSWERS.items()},
             **_described(self),
@@ -76,13 +77,8 @@ class MemoryEndpoint:
         return Endpoint(self.name, (self.path,), self._respond, openapi, methods)
 
     async def _respond(self, context: RequestContext) -> None:
-        host, service = address_of(context.scope), context.state.service
-        if context.state.is_open and not is_loopback(host):
-            raise NotAllowed(
-                f"without an API key the memory answers only programs on this machine, not {host[:80]!r}; configure a "
-                "key (server.api_keys)",
-                status=403,
-            )
+        service = context.state.service
+        context.check_local("the memory answers")
         if self.method in ("POST", "PUT"):
             body = await context.read_body()
         else:
@@ -97,7 +93,7 @@ class MemoryEndpoint:
         # Not `while_connected`: a `forget` that has begun must empty the caches too, even if the client disconnects.
         answer = await self._answer(service, user, arguments)
         context.record.reason = "answered"
-        await context.answer(json_bytes(answer), _PRIVATE)
+        await context.answer(json_bytes(answer), PRIVATE)
 
     async def _answer(self, service: Service, user: str, arguments: Arguments) -> Json:
         assert self.answer is not None
@@ -117,7 +113,7 @@ async def _export(
     lines = await in_pool("memory", _ask, make, context.state.service, user, arguments)
     page = await in_pool("memory", _page, lines)  # what fails at once is a status, not half an answer
     context.record.status = 200
-    await context.send({"type": "http.response.start", "status": 200, "headers": [*_EXPORT_HEADERS, *_PRIVATE]})
+    await context.send({"type": "http.response.start", "status": 200, "headers": [*_EXPORT_HEADERS, *PRIVATE]})
     # Between pages neither a thread nor a view of the file is held. Observers do not get the pages: the archive may be
     # larger than the RAM.
     while page:
@@ -270,8 +266,6 @@ def _milliseconds(name: str, text: str) -> int:
     return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
 
 
-_PRIVATE: RawHeaders = [(b"cache-control", b"no-store")]
-"""A browser must not keep what the memory can forget."""
 _EXPORT_HEADERS: RawHeaders = [
     (b"content-type", b"application/x-ndjson"),
     (b"content-disposition", b'attachment; filename="shepherd-memory.jsonl"'),

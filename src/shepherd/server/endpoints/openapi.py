@@ -72,5 +72,10 @@ def _operation(row: Endpoint | PlainEndpoint, path: str) -> Json:
     }
 
 
+def operation_id(method: str, path: str) -> str:
+    """For rows that have one path."""
+    return re.sub(r"\W+", "_", f"{method} {path}".lower()).strip("_")
+
+
 def _title(name: str) -> str:
     return name.replace("_", " ").title()

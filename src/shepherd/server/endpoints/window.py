@@ -8,8 +8,7 @@ slowly, or comes back, has nothing to make up for. A key of one user gets only w
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any, assert_never
@@ -18,14 +17,13 @@ from urllib.parse import parse_qsl
 from starlette.types import Scope
 
 from shepherd.app.live_window import Absence, CameBack, Growth, Happened, Hello, Kinds, Listener, News, Pool, Whole
-from shepherd.core import InvalidRequest, NotAllowed
+from shepherd.core import InvalidRequest
 from shepherd.engine.base import CachedPrefix
 from shepherd.engine.window import Kind, Left, Miss, Moved, Picture, Turn
 from shepherd.server.endpoints.caches import encode_caches, seen_by
-from shepherd.server.endpoints.handler import STOPPING_S, Endpoint, RequestContext, within
-from shepherd.server.http.body import UNBUFFERED, RawHeaders, json_bytes
-from shepherd.server.http.caller import address_of, caller_of, is_loopback, sees
-from shepherd.server.http.errors import Stopping
+from shepherd.server.endpoints.handler import Endpoint, RequestContext
+from shepherd.server.http.body import PRIVATE, json_bytes
+from shepherd.server.http.caller import caller_of, sees
 from shepherd.server.observe.record import Caller
 from shepherd.server.service import Service
 from shepherd.wire import sse
@@ -36,7 +34,6 @@ VERSION = 1
 MOST_TOKENS = 2_000
 """Of one answer of `/v1/window/tokens`."""
 MOST_DIGITS = 10
-PRIVATE: RawHeaders = [(b"cache-control", b"no-store")]
 NAME_CHARS = 1_000
 """Of a session or a cache in a query."""
 
@@ -46,39 +43,21 @@ _NAMES = {"at_s": "at", "source": "from", "target": "to", "now": "is"}
 
 
 async def _respond(context: RequestContext) -> None:
-    check_content(context)
+    context.check_local("the window answers")
     session, cache = (_query(context.scope, ("session", "cache")).get(name) for name in ("session", "cache"))
     caller = caller_of(context.scope)
 
     def concerns(its_cache: str, owner: str, its_session: str | None) -> bool:
         return sees(caller, owner) and cache in (None, its_cache) and session in (None, its_session)
 
-    with context.state.service.window.listen(concerns) as listener, contextlib.suppress(Stopping):
-        await context.while_connected(_send(context, listener, caller), is_endless=True)
-    context.record.complete = True
-    last = {"type": "http.response.body", "body": b"", "more_body": False}
-    await within(STOPPING_S, context.send_last(last))
+    context.record.reason = "looked"
+    with context.state.service.window.listen(concerns) as listener:
+        await context.stream_events(_pieces(context, listener, caller))
 
 
-async def _send(context: RequestContext, listener: Listener, caller: Caller) -> None:
-    limits = context.state.limits
-    context.record.status, context.record.reason = 200, "looked"
-    headers = [(b"content-type", sse.MEDIA_TYPE.encode()), *UNBUFFERED]
-    await within(limits.stall_s, context.send({"type": "http.response.start", "status": 200, "headers": headers}))
-    while (news := await listener.take(limits.ping_s)) is not None:
-        body = b"".join(_encoded(each, context.state.service, caller) for each in news) or sse.PING
-        await within(limits.stall_s, context.send({"type": "http.response.body", "body": body, "more_body": True}))
-
-
-def check_content(context: RequestContext) -> None:
-    """Raises: `NotAllowed` for other machines where no key is configured: what is shown has words of conversations."""
-    host = address_of(context.scope)
-    if context.state.is_open and not is_loopback(host):
-        raise NotAllowed(
-            f"without an API key the window is shown only to programs on this machine, not to {host[:80]!r}; "
-            "configure a key (server.api_keys)",
-            status=403,
-        )
+async def _pieces(context: RequestContext, listener: Listener, caller: Caller) -> AsyncGenerator[bytes, None]:
+    while (news := await listener.take(context.state.limits.ping_s)) is not None:
+        yield b"".join(_encoded(each, context.state.service, caller) for each in news)
 
 
 def _query(scope: Scope, known: tuple[str, ...]) -> dict[str, str]:
@@ -99,7 +78,7 @@ def _query(scope: Scope, known: tuple[str, ...]) -> dict[str, str]:
 
 
 async def _answer_tokens(context: RequestContext) -> None:
-    check_content(context)
+    context.check_local("the window answers")
     given = _query(context.scope, ("cache", "seq", "session", "start", "stop"))
     service = context.state.service
     caches = seen_by(caller_of(context.scope), service.stats())

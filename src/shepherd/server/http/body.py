@@ -20,6 +20,8 @@ from shepherd.server.http.content_encoding import decoder_for
 RawHeaders = list[tuple[bytes, bytes]]
 UNBUFFERED: RawHeaders = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
 """Of a stream: nginx collects it otherwise."""
+PRIVATE: RawHeaders = [(b"cache-control", b"no-store")]
+"""Of words of conversations: a browser must not keep what the memory can forget."""
 
 SLOWEST_BYTES_PER_S = 1024
 """The least average speed of a body, after a first period: a byte a minute must not hold a request open."""
