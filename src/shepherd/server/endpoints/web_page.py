@@ -24,6 +24,7 @@ from starlette.responses import Response
 from shepherd.core import InvalidRequest
 from shepherd.process.pools import in_pool
 from shepherd.server.endpoints.handler import PlainEndpoint, state_of
+from shepherd.server.http.caller import wants_html
 
 FOLDER = Path(__file__).parents[1] / "web"
 
@@ -57,8 +58,8 @@ class File:
 
 
 def wants_page(request: HTTPRequest) -> bool:
-    """A person's browser asks, not a program: it names HTML."""
-    return state_of(request).page and "text/html" in request.headers.get("accept", "")
+    """Whether `/` is the page for this request, and not the list of endpoints."""
+    return state_of(request).page and wants_html(request.scope)
 
 
 async def send_page(request: HTTPRequest) -> Response:

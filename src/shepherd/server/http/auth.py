@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shepherd.core import InvalidRequest, NotAllowed
 from shepherd.server.http.body import RawHeaders
-from shepherd.server.http.caller import USER, is_address, is_loopback, names_in, other_user
+from shepherd.server.http.caller import USER, is_address, is_loopback, names_in, other_user, wants_html
 from shepherd.server.http.errors import refuse
 from shepherd.server.observe.record import CALLER, Caller
 
@@ -150,7 +150,7 @@ class AuthMiddleware:
             return True
         if path == "/":
             # Claude Code sends `HEAD /` without its key, to see if a server runs. The answer reveals nothing else.
-            return method == "HEAD" or (self._page and method == "GET" and b"text/html" in _accepted(scope["headers"]))
+            return method == "HEAD" or (self._page and method == "GET" and wants_html(scope))
         return self._page and method in ("GET", "HEAD") and path.startswith("/web/")
 
     def _check(self, headers: RawHeaders) -> Key | None:
@@ -216,10 +216,6 @@ def _check_user(key: Key, headers: RawHeaders) -> None:
     for name, value in headers if key.user is not None else ():
         if name == USER and (named := value.decode("utf-8", "replace").strip()) not in ("", key.user):
             raise _Refusal("user", other_user(f"the header {USER.decode()}", named, key.user))
-
-
-def _accepted(headers: RawHeaders) -> bytes:
-    return b",".join(value for name, value in headers if name == b"accept")
 
 
 def _n_hosts(headers: RawHeaders) -> int:

@@ -87,6 +87,11 @@ def other_user(place: str, named: str, user: str | None) -> str:
     return f"{place} names {shown(named)}, and this API key acts as user {shown(user)} only; leave it out"
 
 
+def wants_html(scope: Scope) -> bool:
+    """A person's browser asks, not a program."""
+    return any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
+
+
 def check_page(scope: Scope) -> None:
     """That no page of another origin sends the request: another server of this machine, a browser extension. Programs
     send none of these headers.
