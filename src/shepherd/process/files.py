@@ -1,5 +1,5 @@
 """Replaces a file in one step: a reader sees the old content or the new one, and other users see neither; reads one up
-to a limit; and locks one against other processes."""
+to a limit; locks one against other processes; and knows the working folder."""
 
 from __future__ import annotations
 
@@ -19,6 +19,14 @@ MOST_SETTINGS_BYTES = 4 * 2**20
 """Of a file of settings, of names, of keys: a device or a wrong file has no end."""
 MOST_DOCUMENT_BYTES = 256 * 2**20
 """Of a file that holds a whole conversation, with its images."""
+
+
+def working_folder() -> Path:
+    """One without files where it has been deleted since the program started."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return Path(os.devnull)
 
 
 def read_within(path: Path, most_bytes: int = MOST_SETTINGS_BYTES) -> bytes:

@@ -24,7 +24,6 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from shepherd.agent import modes
@@ -60,6 +59,7 @@ from shepherd.core import (
 )
 from shepherd.memory.records import digest
 from shepherd.memory.users import LOCAL
+from shepherd.process.files import working_folder
 from shepherd.process.pools import in_pool
 from shepherd.tools.permission import MODES
 from shepherd.wire.base import public_error, shown
@@ -195,7 +195,8 @@ class ChatShelf:
                 )
             ids = ids[ids.index(at) + 1 :]
         page = ids[:limit]
-        rows = [self._row(id, await in_pool("files", self._listed, id) if id in names else None) for id in page]
+        listed = await in_pool("files", lambda: {id: self._listed(id) for id in {*page} & {*names}})
+        rows = [self._row(id, listed.get(id)) for id in page]
         return {"chats": rows} | ({"next": page[-1]} if len(ids) > limit else {})
 
     async def create(self, model: str | None, system: str | None) -> Chat:
@@ -224,6 +225,7 @@ class ChatShelf:
         names = [] if saves is None else await in_pool("files", saves.names)
         listed = await in_pool("files", lambda: [self._listed(name) for name in names])
         by_session = {each.id: each.name for each in listed if each.id}
+        read: dict[str, tuple[Message, ...]] = {}
         found: list[Json] = []
         for hit in hits:
             row: Json = {
@@ -234,14 +236,15 @@ class ChatShelf:
                 "time": hit.timestamp.timestamp(),
             }
             if (name := by_session.get(sessions.get(hit.conversation, ""))) is not None:
-                try:
-                    chat = await self.get(name)
-                except (NoSuchChat, UnreadableChat):  # since a moment ago
-                    continue
+                if name not in read:
+                    try:  # a closed one stays closed
+                        read[name] = (await (self.get(name) if name in self._open else self.loaded(name))).messages
+                    except (NoSuchChat, UnreadableChat):  # since a moment ago
+                        continue
                 row["chat"] = name
                 wanted = hit.user_message.strip()
-                asked = (at for at, each in enumerate(chat.messages) if each.is_input)
-                row["at"] = next((at for at in asked if chat.messages[at].own_text.strip() == wanted), None)
+                asked = (at for at, each in enumerate(read[name]) if each.is_input)
+                row["at"] = next((at for at in asked if read[name][at].own_text.strip() == wanted), None)
             found.append(row)
         return found
 
@@ -414,7 +417,7 @@ class Chat:
         """It is deleted."""
         self.missing_model = ""
         """What the file says that answers, where it is not there any more; another one answers the next turn."""
-        self._shelf = shelf
+        self.shelf = shelf
         self._file = asyncio.Lock()
         """While its file is read or written: its own change must not look like another program's."""
         self._is_moving = False
@@ -442,10 +445,6 @@ class Chat:
     def is_unsaved(self) -> bool:
         """Whether it has messages, and has never had a file."""
         return self.stamp is None and bool(self.session.messages)
-
-    @property
-    def shelf(self) -> ChatShelf:
-        return self._shelf
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -537,8 +536,8 @@ class Chat:
     async def move(self, name: str) -> None:
         """Let another model answer from now on; it is loaded at the next turn. Raises: `Busy`, `InvalidRequest`."""
         self.refuse_if_running("change the model")
-        here = self._shelf.chats.conversations
-        if self._shelf.owner.is_guest and here.find_choice(name) is None:
+        here = self.shelf.chats.conversations
+        if self.shelf.owner.is_guest and here.find_choice(name) is None:
             known = ", ".join(each.name for each in here.choices())
             raise InvalidRequest(f"model must be one of {known}, not {shown(name)}", field="model")
         target = await here.target(name, self.target)
@@ -555,7 +554,7 @@ class Chat:
     @property
     def modes(self) -> dict[Mode, str]:
         """Those that its owner may choose, with what each does."""
-        own = ("edits",) if self._shelf.owner.is_guest else ()  # a guest allows nothing on this machine
+        own = ("edits",) if self.shelf.owner.is_guest else ()  # a guest allows nothing on this machine
         return {name: does for name, does in MODES.items() if name not in own}
 
     def check_mode(self, mode: Mode) -> None:
@@ -579,7 +578,7 @@ class Chat:
         text = self.session.undo()
         if text is not None:
             await self.changed("messages")
-            store = await in_pool("memory", self._shelf.chats.memory, self._shelf.owner.user)
+            store = await in_pool("memory", self.shelf.chats.memory, self.shelf.owner.user)
             if store is not None:
                 kept = [entry_of(message) for message in self.session.messages]
                 await in_pool("memory", store.take_back, self.session.id, kept)
@@ -608,15 +607,15 @@ class Chat:
         stream: Callable[[], AsyncGenerator[TurnEvent, None]],
     ) -> int:
         self.refuse_if_running("begin another one")
-        if not self._shelf.holds(self):
+        if not self.shelf.holds(self):
             raise Busy("this chat was closed meanwhile to make room for others; send the request again")
-        running = self._shelf.chats.running
+        running = self.shelf.chats.running
         if len(running) >= MOST_RUNNING:
             raise InvalidRequest(
                 f"{len(running)} turns are running on this server, and that is the most; try again when one has ended",
                 status=429,
             )
-        if self._shelf.owner.is_guest and self._shelf.n_running >= MOST_OF_GUEST:
+        if self.shelf.owner.is_guest and self.shelf.n_running >= MOST_OF_GUEST:
             raise InvalidRequest(
                 f"{MOST_OF_GUEST} turns of this API key's user are running, and that is the most; try again when one "
                 "has ended",
@@ -630,14 +629,14 @@ class Chat:
         turn.task = asyncio.create_task(self._play(turn, stream))
         running.add(turn.task)
         turn.task.add_done_callback(running.discard)
-        if not self._shelf.owner.is_guest:
-            self._shelf.chats.asked[turn.task] = self.person
-            turn.task.add_done_callback(self._shelf.chats.asked.pop)
+        if not self.shelf.owner.is_guest:
+            self.shelf.chats.asked[turn.task] = self.person
+            turn.task.add_done_callback(self.shelf.chats.asked.pop)
         return turn.number
 
     async def _play(self, turn: _Turn, stream: Callable[[], AsyncGenerator[TurnEvent, None]]) -> None:
         reason, problem = "done", None
-        here, timing = self._shelf.chats.conversations, _Timing()
+        here, timing = self.shelf.chats.conversations, _Timing()
         try:
             if self.missing_model:
                 self.log.put("missing_model", {"model": self.missing_model, "instead": self.session.model})
@@ -691,12 +690,12 @@ class Chat:
 
     async def _instruct(self, model: object) -> None:
         """Give the model the AGENTS.md of the folder: read until the first answer, and fitted to each model."""
-        chats = self._shelf.chats
-        if self._shelf.owner.is_guest or not chats.config.chat.instructions:
+        chats = self.shelf.chats
+        if self.shelf.owner.is_guest or not chats.config.chat.instructions:
             return
         before = self._files
         if before is None or not self.session.messages:
-            self._files = await in_pool("files", instructions.trusted, _here(), chats.env)
+            self._files = await in_pool("files", instructions.trusted, working_folder(), chats.env)
         assert self._files is not None
         if self._files == before and model is self._model:
             return
@@ -722,20 +721,20 @@ class Chat:
 
     async def read_again(self) -> None:
         """Read its file, if another program has changed it; without its file it is gone. Raises: `UnreadableChat`."""
-        saves = self._shelf.saves
+        saves = self.shelf.saves
         if saves is None or self.stamp is None or self._is_busy():
             return
         async with self._file:
             stamp = await in_pool("files", saves.stamp, self.id)
             if stamp == self.stamp or self.is_gone:
                 return
-            saved = None if stamp is None else await self._shelf.loaded(self.id)
+            saved = None if stamp is None else await self.shelf.loaded(self.id)
             if self._is_busy():  # since a moment ago
                 return
             if saved is not None:
                 self.restore(saved, stamp)
         if saved is None:
-            self._shelf.drop(self)
+            self.shelf.drop(self)
             self._be_gone()
         else:
             self.log.put("changed", {"what": ["messages", "title", "system"]})
@@ -743,8 +742,8 @@ class Chat:
     async def remove(self) -> None:
         """Delete its file. Raises: `SaveError`."""
         async with self._file:
-            if self._shelf.saves is not None and self.stamp is not None:
-                await in_pool("files", self._shelf.saves.remove, self.id)
+            if self.shelf.saves is not None and self.stamp is not None:
+                await in_pool("files", self.shelf.saves.remove, self.id)
             self._be_gone()
 
     def _is_busy(self) -> bool:
@@ -760,7 +759,7 @@ class Chat:
 
         Raises: `SaveError`, `Busy`.
         """
-        if (saves := self._shelf.saves) is None:
+        if (saves := self.shelf.saves) is None:
             return
         saving = asyncio.create_task(self._save(saves))
         try:
@@ -786,14 +785,14 @@ class Chat:
         name = await in_pool("files", saves.save, saved, name)
         self.stamp, self._saved = saves.stamp(name), saved
         if name != self.id:
-            self._shelf.rename(self, name, is_copy=conflict)
+            self.shelf.rename(self, name, is_copy=conflict)
             self.log.put("saved", {"id": name, "title": self.session.title})
         if conflict:
             raise Busy("another program has changed this conversation meanwhile; this turn is in a copy of it")
 
     def _to_saved(self) -> SavedConversation:
-        model = self.missing_model or self._shelf.chats.conversations.name_of(self.target, self.session.model)
-        made = replace(self.session.to_saved(), folder=str(_here()), model=model)
+        model = self.missing_model or self.shelf.chats.conversations.name_of(self.target, self.session.model)
+        made = replace(self.session.to_saved(), folder=str(working_folder()), model=model)
         before = self._saved
         if not made.quotes and before is not None:  # a model that is not loaded knows of none
             quotes = {
@@ -856,10 +855,3 @@ def _answering(saved: SavedConversation) -> str:
     origins = (each.origin for each in reversed(saved.messages) if each.role == "assistant" and each.origin)
     provider, _, model = next(origins, "").partition(":")
     return f"{provider}/{model}" if model and model == saved.model and provider != "local" else saved.model
-
-
-def _here() -> Path:
-    try:
-        return Path.cwd()
-    except FileNotFoundError:
-        return Path()

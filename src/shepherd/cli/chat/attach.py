@@ -25,6 +25,7 @@ from shepherd.cli.text import format_count, format_size
 from shepherd.core import Audio, Image, InvalidRequest, Text
 from shepherd.core.encoding import readable
 from shepherd.media.image import HEAD_BYTES, NotAnImage, read_header
+from shepherd.process.files import working_folder
 
 if TYPE_CHECKING:
     from shepherd.app.app import App
@@ -51,7 +52,7 @@ def parts(
     `InvalidRequest` for an existing path that cannot be attached.
     """
     found: dict[Path, Attached] = {}
-    folder = here()
+    folder = working_folder()
     for name in missing(text, folder):
         note(f"@{name} names no file here; it is sent as it is", None)
     for name, path in mentions(text, folder):
@@ -108,14 +109,6 @@ def pasted(text: str) -> Iterator[tuple[str, Path]]:
             if path.suffix.lower() in _SUFFIXES:
                 yield name, path
                 break
-
-
-def here() -> Path:
-    """The working folder; one without files where it has been deleted since the program started."""
-    try:
-        return Path.cwd()
-    except FileNotFoundError:
-        return Path(os.devnull)
 
 
 def _path(name: str, folder: Path) -> Path:

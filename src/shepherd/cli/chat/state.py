@@ -26,6 +26,7 @@ from shepherd.cli.terminal.answer import fallback_line
 from shepherd.cli.terminal.view import View
 from shepherd.cli.text import field_lines, format_count, packed
 from shepherd.core import Audio, Finished, Image, Message, ShepherdError, Text
+from shepherd.process.files import working_folder
 
 if TYPE_CHECKING:
     from shepherd.agent.session import Session
@@ -210,7 +211,7 @@ class Chat:
             self._cannot_save = True
 
     def to_saved(self) -> SavedConversation:
-        return replace(self.session.to_saved(), folder=str(attach.here()))
+        return replace(self.session.to_saved(), folder=str(working_folder()))
 
     def reset(self) -> None:
         """Forget the name, the statistics and the attachments: another conversation begins."""

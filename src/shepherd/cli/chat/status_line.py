@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shepherd.cli.chat import attach
 from shepherd.cli.text import bar, cut, n_columns, one_line
+from shepherd.process.files import working_folder
 
 if TYPE_CHECKING:
     from shepherd.cli.chat.state import Chat
@@ -43,7 +43,7 @@ def gather(chat: Chat) -> Facts:
     from shepherd.core.status import money_text
 
     active = chat.app.conversations.active
-    here = attach.here()
+    here = working_folder()
     spent = sum(each.total.money for each in chat.app.totals().spending.values())
     return Facts(
         active.model,
