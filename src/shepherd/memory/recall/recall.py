@@ -393,14 +393,15 @@ def _fitted(units: Sequence[QuoteUnit], budget: int, count: Callable[[str], int]
         return None
     kept.sort(key=lambda quote: _age(quote.message))
     ids = tuple(quote.message.id for quote in kept)
-    words = dict.fromkeys(
-        to_one_line(message.body)[span.start : span.stop].casefold()
+    found = (
+        line[span.start : span.stop].casefold()
         for unit in units
         for message, spans in zip(unit.messages, unit.spans, strict=True)
         if message.id in ids
+        for line in (to_one_line(message.body),)
         for span in spans
     )
-    return RecallBlock(render(kept), ids, tuple(words)[:MOST_WORDS])
+    return RecallBlock(render(kept), ids, tuple(dict.fromkeys(found))[:MOST_WORDS])
 
 
 def _quotes(unit: QuoteUnit, kept: Sequence[Quote], budget: int, count: Callable[[str], int]) -> list[Quote]:

@@ -60,10 +60,11 @@ def _messages(store: MemoryStore, arguments: Arguments) -> Json:
 def _left(store: MemoryStore, arguments: Arguments) -> Json:
     """Messages by their index in the conversation, as they were said; those that are not archived are left out."""
     session, wanted = arguments["session"], frozenset(arguments["messages"])
+    first, last = min(wanted), max(wanted)
     if (conversation := store.newest_conversation(session)) is None:
         message = f"the memory has no conversation of session {shown(session, 80)}"
         raise InvalidRequest(message, field="session", status=404)
-    found = store.messages(conversation.uuid, shared=True)
+    found = store.messages(conversation.uuid, after_seq=first - 1, limit=last - first + 1, shared=True)
     return {
         "messages": [
             {"index": each.seq, "role": each.role, "text": each.body, "id": each.id}
