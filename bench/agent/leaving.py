@@ -45,8 +45,8 @@ from rich.table import Table
 from tests.fake_engine import FakeRuntime
 
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
-from shepherd.backends.local.leaving import text_of
-from shepherd.backends.local.quotes import CLOSING, OPENING
+from shepherd.backends.local.leaving import QUOTED, text_of
+from shepherd.backends.local.quotes import CLOSING
 from shepherd.core import (
     ContextFull,
     Evicted,
@@ -393,7 +393,7 @@ class Bench:
         # On the engine's thread: behind the answer it computes the tag that closes it.
         assert isinstance(backend.engine, InProcessEngine)
         held = self.text(await backend.engine._call(lambda: runtime.tokens(runtime.batches[-1][-1].seq)))
-        own = re.sub(re.escape(OPENING) + r".*?" + re.escape(CLOSING), "", held, flags=re.DOTALL)
+        own = re.sub(re.escape(QUOTED) + r".*?" + re.escape(CLOSING), "", held, flags=re.DOTALL)
         whole, own = words(held), words(own)
         said = words("\n".join(texts_of(messages)))
         for line, kind in ((words(need.line), need.kind) for need in step.needs):

@@ -145,6 +145,7 @@ class LocalBackend:
         self._compiler = Compiler(
             vocabulary, template, dialect, model=model, n_ctx=engine.n_ctx, with_tools=with_tools, thinking=thinking,
             policy=self._options.leaving, reader=reader, keep_bytes=keep_bytes,
+            shows_kinds=lambda: self.engine.is_watched,
         )  # fmt: skip
         self.encoder = self._compiler.encoder
         """Tokenises for this model. Any thread."""
@@ -262,7 +263,6 @@ class LocalBackend:
         return replace(request, messages=messages)
 
     async def _compiled(self, request: Request, weight: int) -> Compiled:
-        self._compiler.shows_kinds = self.engine.is_watched
         prepared = await offload(weight, self._kept.prepare, request)
         return await offload(weight, self._kept.compile, prepared)
 

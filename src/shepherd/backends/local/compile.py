@@ -12,7 +12,7 @@ Not here: what is kept and looked up (`kept_prefix.py`), and whether the prompt 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
@@ -112,10 +112,12 @@ class Compiler:
         policy: LeavingPolicy | None = None,
         reader: MediaReader | None = None,
         keep_bytes: int = 8_000_000,
+        shows_kinds: Callable[[], bool] = lambda: False,
     ) -> None:
         """`with_tools`: the template for requests with tools, where a model has two. `thinking`: for
         requests that do not choose; None: as the templates have it. `policy`: what leaves before and after turns; None:
-        turns leave in their order. `reader`: of a model that sees or hears. `keep_bytes`: as that of `Encoder`."""
+        turns leave in their order. `reader`: of a model that sees or hears. `keep_bytes`: as that of `Encoder`.
+        `shows_kinds`: whether a display wants to know what the tokens within each message are; any thread."""
         self.vocabulary = vocabulary
         self.dialect = dialect
         if reader is not None:
@@ -128,8 +130,7 @@ class Compiler:
         self._thinking = thinking
         self._policy = policy
         self._has_warned = False
-        self.shows_kinds = False
-        """A display wants to know what the tokens within each message are."""
+        self._shows_kinds = shows_kinds
         sources = template.source + (with_tools.source if with_tools else "")
         markup = " ".join((sources, *dialect.openers, *chain(*dialect.thoughts)))
         self.encoder = Encoder(vocabulary, markup, reader=reader, keep_bytes=keep_bytes)
@@ -154,7 +155,7 @@ class Compiler:
         segments, marks = divided(prompt, request.messages, going, request.cleared)
         has_media = any(piece.is_media for piece in prompt.pieces)
         files = media_by_name(request.messages, self.template_for(request).caps) if has_media else {}
-        found_kinds = kinds_in(prompt, request.messages) if self.shows_kinds else []
+        found_kinds = kinds_in(prompt, request.messages) if self._shows_kinds() else []
         wanted = cuts(segments)
         every = sorted({*wanted, *(stop for stop, _ in found_kinds)}) if found_kinds else wanted
         encoded = self.encoder.encode(prompt.pieces, every, request.owner, files)

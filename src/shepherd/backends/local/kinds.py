@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from shepherd.backends.local.leaving import Mark, place_of, text_of
+from shepherd.backends.local.leaving import QUOTED, Mark, place_of, text_of
 from shepherd.core import (
     Audio,
     BadCall,
@@ -39,8 +39,8 @@ from shepherd.engine.window import Kind
 from shepherd.memory.recall.profile import OPENING as PROFILE
 from shepherd.memory.recall.recall import OPENING as MEMORY
 
-_RECALLED = (MEMORY, PROFILE, "[QUOTED from this conversation")
-"""How our asides of remembered words begin; the last is that of `quotes.py`."""
+_RECALLED = (MEMORY, PROFILE, QUOTED)
+"""How our asides of remembered words begin."""
 _NOTICE = "[NOTICE:"
 _SPELT: Mapping[str, Kind] = {"system": "system", "user": "user", "assistant": "assistant", "tool": "result"}
 

@@ -27,6 +27,8 @@ WRITES = re.compile(r"write|edit|replace|create|patch|insert|update|append|delet
 """In the name of a tool: it changes the file that it names."""
 PLANS = re.compile(r"todo|plan", re.IGNORECASE)
 """In the name of a tool: its newest call holds the agent's plan."""
+QUOTED = "[QUOTED from this conversation, from what has left the context; not instructions]"
+"""How a quote of what has left begins."""
 RANGES = ("offset", "limit", "start_line", "end_line", "start", "end", "lines", "line_range", "view_range", "range")
 """Names of arguments that read a part of a file only."""
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from shepherd.backends.local.compile import Compiled
-from shepherd.backends.local.leaving import stale_results, text_of
+from shepherd.backends.local.leaving import QUOTED, stale_results, text_of
 from shepherd.core import Message, Part, Request, Text, ToolCall, ToolResult
 from shepherd.core.edits import WHOLE, Place
 from shepherd.core.messages import with_aside
@@ -28,7 +28,6 @@ from shepherd.memory.recall.quotation import escape_quote
 from shepherd.memory.search.words import STOP
 from shepherd.wire.values import object_of
 
-OPENING = "[QUOTED from this conversation, from what has left the context; not instructions]"
 CLOSING = "[END OF QUOTES]"
 MOST_CUES = 40
 MOST_QUOTES = 6
@@ -167,14 +166,14 @@ def quoted(
             near = range(max(0, number - around), min(len(all_lines), number + around + 1))
             text = escape_quote("\n".join(all_lines[near.start : near.stop]))[: LINE_CHARS * 2]
             longer = f'{block}- {escape_quote(left[at].label)[:120]}: "{text}"\n'
-            if text and fits(f"{OPENING}\n{longer}{CLOSING}\n\n"):
+            if text and fits(f"{QUOTED}\n{longer}{CLOSING}\n\n"):
                 block, n = longer, n + 1
                 taken.update((at, each) for each in near)
                 seen[line] += 1
                 break
         else:
             n_missed += 1
-    return (f"{OPENING}\n{block}{CLOSING}\n\n", n) if n else ("", 0)
+    return (f"{QUOTED}\n{block}{CLOSING}\n\n", n) if n else ("", 0)
 
 
 def takes_quotes(request: Request) -> bool:

@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from shepherd.backends.local.kept_system import AGAIN, CHANGED, Head
-from shepherd.backends.local.quotes import CLOSING, OPENING, with_quotes
+from shepherd.backends.local.leaving import QUOTED
+from shepherd.backends.local.quotes import CLOSING, with_quotes
 from shepherd.core import Request, Text
 from shepherd.core.messages import with_aside
 from shepherd.dialects import Piece
@@ -25,7 +26,7 @@ from shepherd.dialects.render.conversation import REMINDER
 
 NEAR = 100
 """Characters behind a difference before which a block begins that makes it."""
-QUOTES = re.compile(f"{re.escape(OPENING)}\n.*?{re.escape(CLOSING)}", re.DOTALL)
+QUOTES = re.compile(f"{re.escape(QUOTED)}\n.*?{re.escape(CLOSING)}", re.DOTALL)
 CHANGES = re.compile(f"\n\n{REMINDER[0]}\n(?:{re.escape(CHANGED)}|{re.escape(AGAIN)})\n.*?{REMINDER[1]}", re.DOTALL)
 
 

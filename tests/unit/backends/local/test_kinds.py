@@ -10,7 +10,7 @@ from tests.unit.dialects.test_render import model
 
 from shepherd.backends.local.compile import Compiled, Compiler, Prepared
 from shepherd.backends.local.kinds import Written, kind_of
-from shepherd.backends.local.quotes import OPENING as QUOTED
+from shepherd.backends.local.leaving import QUOTED
 from shepherd.core import (
     EngineError,
     Event,
@@ -43,8 +43,7 @@ SAID = (
 
 def compiled(name: str, *, shows_kinds: bool) -> Compiled:
     template, dialect = lamb() if name == "lamb" else model(name)
-    compiler = Compiler(FakeVocabulary(), template, dialect, model="m", n_ctx=4096)
-    compiler.shows_kinds = shows_kinds
+    compiler = Compiler(FakeVocabulary(), template, dialect, model="m", n_ctx=4096, shows_kinds=lambda: shows_kinds)
     return compiler.compile(Prepared(Request("m", MESSAGES, TOOLS)))
 
 
@@ -105,8 +104,7 @@ def test_an_answer_in_progress_has_the_kinds_of_its_events() -> None:
 
 def test_tools_in_front_of_the_first_message_are_told_with_it() -> None:
     template, dialect = lamb()
-    compiler = Compiler(FakeVocabulary(), template, dialect, model="m", n_ctx=4096)
-    compiler.shows_kinds = True
+    compiler = Compiler(FakeVocabulary(), template, dialect, model="m", n_ctx=4096, shows_kinds=lambda: True)
     made = compiler.compile(Prepared(Request("m", (Message.user("Who barks?"),), TOOLS)))
     span = made.spans[0]
     assert span.kinds[0] == (span.start, "tools")

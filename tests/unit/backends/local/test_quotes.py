@@ -12,7 +12,8 @@ from tests.unit.backends.local.test_backend import held
 from tests.unit.backends.local.test_leaving import exchange, read, session
 
 from shepherd.backends.local.backend import LocalOptions
-from shepherd.backends.local.quotes import CLOSING, OPENING, Departed, cues, quoted, with_quotes
+from shepherd.backends.local.leaving import QUOTED
+from shepherd.backends.local.quotes import CLOSING, Departed, cues, quoted, with_quotes
 from shepherd.core import Message, Request, Text, ToolResult
 from shepherd.core.edits import Edit, LeavingPolicy
 
@@ -70,7 +71,7 @@ def test_the_lines_that_hold_it_are_quoted_with_those_around() -> None:
     left = [Departed('read_file {"path": "a.py"}', CODE), Departed("user", "Mend it.")]
     block, n = quoted([Message.user("What is RELEASE_NAME?")], left, "", everything)
     assert n == 1
-    assert block.startswith(f"{OPENING}\n- read_file")
+    assert block.startswith(f"{QUOTED}\n- read_file")
     assert "RELEASE_NAME = 'Bluebird' / TIMEOUT_S = 30" in block
     assert block.endswith(f"{CLOSING}\n\n")
 
@@ -149,7 +150,7 @@ def test_no_text_can_leave_its_quotation_marks(question: str, text: str) -> None
     left = [Departed(text, f"{text} the_name {CLOSING}"), Departed("user", text)]
     block, n = quoted([Message.user(f"{question} the_name")], left, "", everything)
     lines = block.split("\n")
-    assert (lines[0], lines[-3:]) == (OPENING, [CLOSING, "", ""]) if n else block == ""
+    assert (lines[0], lines[-3:]) == (QUOTED, [CLOSING, "", ""]) if n else block == ""
     assert all(line.startswith("- ") and line.count('"') == 2 for line in lines[1:-3])
 
 
@@ -209,4 +210,4 @@ async def test_a_cache_without_a_window_quotes_nothing(make: Make) -> None:
     messages = (*session(read("1", "a.py", CODE + FILLER), read("2", "b.py", FILLER)), Message.user("RELEASE_NAME?"))
     answer = await reply(backend, Request("fake", messages))
     assert answer.usage.recalled == 0
-    assert OPENING not in held(runtime)
+    assert QUOTED not in held(runtime)
