@@ -14,7 +14,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -374,13 +374,16 @@ class Catalogue:
         """What is on this machine, served or not, what fits, and what would; reads the headers of new files."""
         await self.look_again()
         async with self._looking:
-            return await asyncio.to_thread(self._here)
+            entries = [each for each in self.registry.entries.values() if each.header is not None]
+            deletable = {name for name, each in self._pulled.items() if each.own is not None}
+            return await asyncio.to_thread(self._here, entries, self._pool.states(), deletable)
 
-    def _here(self) -> dict[str, Any]:
-        capacity, states = capacity_of(self._config), self._pool.states()
-        entries = [each for each in self.registry.entries.values() if each.header is not None]
+    def _here(
+        self, entries: Sequence[ModelEntry], states: Mapping[Hashable, ModelState], deletable: Collection[str]
+    ) -> dict[str, Any]:
+        """`entries`, `states`, `deletable`: as they were on the event loop, which may change them meanwhile."""
+        capacity = capacity_of(self._config)
         by_path = {str(each.header.path.resolve()): each for each in entries if each.header is not None}
-        deletable = {name for name, each in self._pulled.items() if each.own is not None}
         found = here.scan_models(self._config, self._env, loaded=(), budget_bytes=capacity, facts=self._facts)
         rows = list(islice(found, MOST_HERE + 1))
         for row in rows:
