@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from shepherd.agent.session import Session
@@ -147,14 +147,10 @@ class Conversations:
             model=active.model,
             n_ctx=lambda: self.active.n_ctx or counting.n_ctx,
             system=config.system if system is None else system,
-            max_tokens=config.max_tokens,
-            on_full=next((each.overflow for each in config.caches), None) or "evict",
             toolbox=self._box(counting, user, store, person, journal) if wants_tools else None,
             user=user,
-            archive=config.memory.enable_archival and user is not None,
             recall=config.memory.recall is not False if recall is None else recall,
-            max_rounds=config.tools.max_rounds,
-            max_repeats=config.tools.max_repeats,
+            **self._settings(user),
         )
         if key is not None:
             self._held[session] = key
@@ -172,22 +168,28 @@ class Conversations:
         be opened.
         """
         backend, n_ctx, _ = self._of_chat(target)
-        config = self._config
         return Session(
             backend,
             model=self._model_of(target),
             n_ctx=n_ctx,
-            system=config.system,
-            max_tokens=config.max_tokens,
-            on_full=next((each.overflow for each in config.caches), None) or "evict",
+            system=self._config.system,
             toolbox=self._chat_box(target, user, person) if tools else None,
             user=user,
             owner=owner,
-            archive=config.memory.enable_archival and user is not None,
-            recall=config.memory.recall is not False,
-            max_rounds=config.tools.max_rounds,
-            max_repeats=config.tools.max_repeats,
+            recall=self._config.memory.recall is not False,
+            **self._settings(user),
         )
+
+    def _settings(self, user: str | None) -> dict[str, Any]:
+        """What the configuration says of every conversation, as arguments of `Session`."""
+        config = self._config
+        return {
+            "max_tokens": config.max_tokens,
+            "on_full": next((each.overflow for each in config.caches), None) or "evict",
+            "archive": config.memory.enable_archival and user is not None,
+            "max_rounds": config.tools.max_rounds,
+            "max_repeats": config.tools.max_repeats,
+        }
 
     def move_chat(self, session: Session, target: Target) -> None:
         """Let another model answer a conversation of `chat` from now on."""
