@@ -173,32 +173,43 @@ function eventOf(block) {
 }
 
 /**
- * As `stream`, without end: connects again, behind the last event, until `signal` is aborted. An error that trying
- * again does not mend goes to `onError`, and ends it.
- * @param {string} path
- * @param {{signal: AbortSignal, lastId?: string, onEvent: (event: ServerEvent) => void, onOpen?: () => void,
- *   onError?: (error: ApiError) => void}} options
+ * Runs `attempt` again and again, with growing pauses, until `signal` is aborted. `attempt` gets a function to call when
+ * it works: the pauses begin again then. An error that trying again does not mend goes to `onError`, and ends it.
+ * @param {{signal: AbortSignal, first_ms: number, most_ms: number, onError?: (error: ApiError) => void}} how
+ * @param {(works: () => void) => Promise<void>} attempt
  */
-export async function follow(path, { signal, lastId = "", onEvent, onOpen, onError }) {
-  let wait_ms = 250;
+export async function keepTrying({ signal, first_ms, most_ms, onError }, attempt) {
+  let wait_ms = first_ms;
   while (!signal.aborted) {
     try {
-      await stream(path, {
-        signal,
-        lastId,
-        onOpen,
-        onEvent: (event) => {
-          wait_ms = 250;
-          if (event.id) lastId = event.id;
-          onEvent(event);
-        },
-      });
+      await attempt(() => void (wait_ms = first_ms));
     } catch (error) {
       if (signal.aborted) return;
       if (!(error instanceof ApiError)) throw error;
       if (error.status >= 400 && error.status < 500 && error.status !== 429) return onError?.(error);
     }
     await new Promise((resolve) => setTimeout(resolve, wait_ms));
-    wait_ms = Math.min(wait_ms * 2, 4000);
+    wait_ms = Math.min(wait_ms * 2, most_ms);
   }
+}
+
+/**
+ * As `stream`, without end: connects again, behind the last event, as `keepTrying`.
+ * @param {string} path
+ * @param {{signal: AbortSignal, lastId?: string, onEvent: (event: ServerEvent) => void, onOpen?: () => void,
+ *   onError?: (error: ApiError) => void}} options
+ */
+export function follow(path, { signal, lastId = "", onEvent, onOpen, onError }) {
+  return keepTrying({ signal, first_ms: 250, most_ms: 4000, onError }, (works) =>
+    stream(path, {
+      signal,
+      lastId,
+      onOpen,
+      onEvent: (event) => {
+        works();
+        if (event.id) lastId = event.id;
+        onEvent(event);
+      },
+    }),
+  );
 }

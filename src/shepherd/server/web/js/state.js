@@ -68,7 +68,7 @@ export async function moreChats() {
 /** @param {any} page @param {Chat[]} before */
 function take(page, before) {
   chats.value = [...before, ...page.chats];
-  cursor = page.next ?? page.cursor ?? "";
+  cursor = page.next ?? "";
   hasMoreChats.value = cursor !== "";
 }
 

@@ -8,7 +8,7 @@
  * A connection that breaks begins again with the chat itself, so a page that was away shows what is true now.
  */
 import { batch, computed, signal } from "@preact/signals";
-import { ApiError, get, patch, post, stream } from "../api.js";
+import { get, keepTrying, patch, post, stream } from "../api.js";
 import * as state from "../state.js";
 import { formatCount } from "../ui.js";
 
@@ -145,28 +145,19 @@ export class Chat {
   }
 
   /** @param {AbortSignal} stop */
-  async #follow(stop) {
-    let wait_ms = 300;
-    while (!stop.aborted) {
-      try {
-        const about = await this.#load(stop);
-        await stream(`${this.path}/events`, {
-          signal: stop,
-          lastId: about.running ? "" : String(about.last_event ?? ""),
-          onEvent: ({ type, data }) => {
-            wait_ms = 300;
-            batch(() => /** @type {any} */ (this)[`on_${type}`]?.(data));
-          },
-        });
-      } catch (error) {
-        if (stop.aborted) return;
-        if (!(error instanceof ApiError)) throw error;
-        const isFinal = error.status >= 400 && error.status < 500 && error.status !== 429;
-        if (isFinal) return void (this.problem.value = error.message);
-      }
-      await new Promise((resolve) => setTimeout(resolve, wait_ms));
-      wait_ms = Math.min(wait_ms * 2, 8000);
-    }
+  #follow(stop) {
+    const onError = (/** @type {Error} */ error) => void (this.problem.value = error.message);
+    return keepTrying({ signal: stop, first_ms: 300, most_ms: 8000, onError }, async (works) => {
+      const about = await this.#load(stop);
+      await stream(`${this.path}/events`, {
+        signal: stop,
+        lastId: about.running ? "" : String(about.last_event ?? ""),
+        onEvent: ({ type, data }) => {
+          works();
+          batch(() => /** @type {any} */ (this)[`on_${type}`]?.(data));
+        },
+      });
+    });
   }
 
   /** @param {AbortSignal} [stop] */
@@ -293,7 +284,7 @@ export class Chat {
     this.loading.value = "";
     this.#does("Reading");
     if (instead_of?.length) this.note(`${model} answers instead of ${instead_of.join(", ")}`);
-    const words = recalled?.words ?? recalled?.terms ?? [];
+    const words = recalled?.words ?? [];
     if (recalled) this.note(words.length ? `Came back: ${words.join(", ")}` : "Something said earlier came back");
   }
   /** @param {any} event */
