@@ -40,6 +40,7 @@ async def talk(page: Page) -> None:
     person = Person(page)
     for text in TALK:
         await person.says(text)
+        await expect(person.questions.last).to_contain_text(text)  # its turn has begun
         await person.hears("")
 
 
