@@ -404,7 +404,7 @@ class Session:
         n, current = self.branches.get(at, (1, 0))
         if for_good and n > MOST_VERSIONS:
             raise InvalidRequest(
-                f"this question has {n} versions, and no more are kept; take it back and ask it anew", field="at"
+                f"this question has {n} versions, and no more are kept; take it back and ask it again", field="at"
             )
         branches, tail = self._state.branches, tuple(self._messages[at:])
         inner = tuple(each for each in branches if each.at > at)

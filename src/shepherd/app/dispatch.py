@@ -77,7 +77,7 @@ class Dispatcher:
         compactions: CompactionStore,
         window: LiveWindow,
     ) -> None:
-        """The caller closes the pool, the providers and the compactions. `window`: is told what was recalled."""
+        """The caller closes the pool, the providers and the compactions. `window`: hears what was recalled."""
         self.catalogue = catalogue
         self.pool = pool
         self.providers = catalogue.providers

@@ -186,7 +186,7 @@ export function Menu({ label, icon, kind = "quiet", short = true, items, ...rest
     }`;
 }
 
-/** What was told last, over everything: a dialog that is open too. */
+/** The newest messages, over everything: a dialog that is open too. */
 export function Toasts() {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   useLayoutEffect(() => {

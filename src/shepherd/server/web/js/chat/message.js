@@ -137,7 +137,7 @@ function Figures({ stats }) {
   const { tokens_per_s } = last;
   if (first_token_s !== undefined) parts.push(`first after ${first_token_s.toFixed(2)} s`);
   if (tokens_per_s) parts.push(`${tokens_per_s.toFixed(tokens_per_s < 10 ? 1 : 0)} tokens/s`);
-  return html`<span class="figures" title="Tokens of this turn, read from the cache, read anew, and written">
+  return html`<span class="figures" title="Tokens of this turn, read from the cache, computed, and written">
     ${parts.map((part) => html`<span key=${part}>${part}</span> `)}
   </span>`;
 }
