@@ -165,6 +165,10 @@ class Request:
     grammar: Grammar | None = None
     parallel_calls: bool | None = None
     """False: at most one call in this answer."""
+    speculate: int | None = None
+    """Most tokens that are drafted at a time from what the conversation holds; 0: none. None: as the cache does."""
+    predicted: tuple[str, ...] = ()
+    """Texts that the client expects in the answer: drafts come from them, too."""
     completion: Completion | None = None
     """A bare prompt in place of messages."""
     logprobs: int | None = None

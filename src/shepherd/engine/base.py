@@ -153,6 +153,10 @@ class Job:
     media: Mapping[int, Media] = field(default_factory=dict)
     """The images and recordings in the prompt, by the index of their first token; an answer needs other tokens behind
     the last."""
+    speculate: int | None = None
+    """Most tokens that are drafted at a time; 0: none. None: as the engine's option and its speed allow."""
+    predicted: tuple[array[int], ...] = ()
+    """Texts that the client expects in the answer; drafts come from them, too."""
     n_turns_to_evict: int = 0
     """Turns that leave even if there is room, the oldest first; needs `on_full="evict"`. See `Engine.evict`."""
 
@@ -215,6 +219,10 @@ class Done:
     reason: EndReason
     end_token: int | None = None
     """The end-of-generation token that the model drew, if `reason` is `end`."""
+    drafted: int = 0
+    """Tokens that were proposed and checked together ..."""
+    accepted: int = 0
+    """... and those of them that the model drew as well."""
 
 
 class Scored(NamedTuple):

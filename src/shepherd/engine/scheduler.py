@@ -54,6 +54,8 @@ class EngineOptions:
     tiers: Tiers = field(default_factory=Tiers)
     checkpoint_bytes: int = CHECKPOINT_BYTES
     """Host memory for the states that a memory without roll-back is taken back to."""
+    speculate: bool = False
+    """Draft tokens from what a conversation holds, where a job does not say (`Job.speculate`)."""
     stall_s: float = STALL_S
     """Seconds without progress while work waits, until the cache counts as stalled; see `watchdog`."""
 
