@@ -104,7 +104,10 @@ class SuffixDrafter:
             self._match((place, length) if length else self._nearby(token))
 
     def propose(self, n: int) -> array[int]:
-        return self._tokens[self._next : self._next + n] if self._next else array("i")
+        if not self._next:
+            return array("i")
+        found = self._tokens[self._next : self._next + n]
+        return (found * -(-n // len(found)))[:n]  # up to the end: it goes on as it has begun, over and over
 
     def _match(self, found: tuple[int, int]) -> None:
         self._next, self.n_matched = found
@@ -114,12 +117,8 @@ class SuffixDrafter:
         known, heads, before, mask = self._tokens, self._heads, self._before, self._size - 1
         at = max(len(known) + 1, N_KEY)
         known.extend(tokens)
-        if len(tokens) == 1:
-            keys = [known[at - 3 : at]] if len(known) >= at else []
-        else:
-            start = at - N_KEY
-            keys = zip(*(islice(known, start + offset, None) for offset in range(N_KEY)), strict=False)
-        for a, b, c in keys:
+        new = known[at - N_KEY :]
+        for a, b, c in zip(new, islice(new, 1, None), islice(new, 2, None), strict=False):
             key = (a * 149_573 + b * 40_503 + c) & mask
             before.append(heads[key])
             heads[key] = at

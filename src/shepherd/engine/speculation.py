@@ -131,12 +131,13 @@ class Speculation:
     n_drafted: int = 0
     n_accepted: int = 0
 
-    def settle(self, n_matched: int, n_drafted: int, n_accepted: int, cost: float, *, was_tested: bool) -> None:
+    def settle(self, n_drafted: int, n_accepted: int, cost: float, *, was_tested: bool) -> None:
         """A draft was checked: `n_accepted` of its tokens were drawn, and it took the time of `cost` tokens.
-        `was_tested`: whether the next of its tokens was refused; else the answer ended before it."""
+        `was_tested`: whether the next of its tokens was refused; else the answer ended before it. Call it before the
+        drafter reads what was drawn."""
         self.n_drafted += n_drafted
         self.n_accepted += n_accepted
-        self.odds.observe(n_matched, n_accepted, refused=was_tested)
+        self.odds.observe(self.drafter.n_matched, n_accepted, refused=was_tested)
         self.account = min(SAVINGS, self.account + n_accepted - cost)
 
     def pause(self) -> None:
@@ -182,19 +183,16 @@ class Speculator:
             own = min(wish.most, n_room)
             if own <= 0 or not wish.speculation.drafter.n_matched:
                 continue
-            length, more = self._length(wish.speculation, own, n, gain, rate, limit_s)
+            most_s = min(limit_s, self.cost.seconds(n) + wish.speculation.account / rate)
+            length, more = self._length(wish.speculation, own, n, gain, most_s)
             chosen[at] = length
             n, gain, n_room = n + length, gain + more, n_room - length
         return chosen
 
-    def _length(
-        self, one: Speculation, most: int, n: int, gain: float, rate: float, limit_s: float
-    ) -> tuple[int, float]:
+    def _length(self, one: Speculation, most: int, n: int, gain: float, limit_s: float) -> tuple[int, float]:
         """How many tokens this answer drafts beside `n` others that bring `gain`, and how many of it will hold."""
         seconds, odds, matched = self.cost.seconds, one.odds.of, one.drafter.n_matched
-        base_s = seconds(n)
-        limit_s = min(limit_s, base_s + one.account / rate)
-        best, length, expected = MARGIN * gain / base_s, 0, 0.0
+        best, length, expected = MARGIN * gain / seconds(n), 0, 0.0
         chance, more = 1.0, 0.0
         for at in range(most):
             chance *= odds(matched + at)
