@@ -168,6 +168,7 @@ class DecodeStep:
     def _speculation(self, task: Task) -> Speculation | None:
         """The drafts of an answer; None if it gets none, or its conversation is not read yet."""
         most = task.job.speculate if task.job.speculate is not None else self.runtime.n_outputs * self.speculates
+        # The small pool of a sliding window reuses cells in the middle of a crowded decode: the way back is gone then.
         can_cut = self.runtime.memory.rollback != "none"
         if task.phase != "generate" or most <= 0 or not can_cut or task.sampler is None:
             return None
