@@ -119,6 +119,8 @@ class CacheStats:
     """Seconds that work has waited without progress."""
     checkpoint_bytes: int = 0
     """Host memory for states that the sequences in the cells can be taken back to."""
+    draft_bytes: int = 0
+    """Host memory of what finds drafts for the running jobs."""
     ram_bytes: int = 0
     disk_bytes: int = 0
     eviction_s: Histogram = field(default_factory=Histogram)
