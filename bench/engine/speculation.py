@@ -15,8 +15,9 @@
 All servers run, and one is asked at a time, request by request. Ours is one server: a request says whether it wants
 drafts. A small model copies badly, so in `edit`, `tools` and `session` a grammar leaves no other text than the expected
 one: what is measured is the cost of writing it. Every measurement has texts of its own, for llama-server keeps what it
-has seen of other requests. The prompt of each request is computed before; a rate is all tokens by the time that they
-take. No measurement begins after the minutes: a busy machine gets through fewer rounds.
+has seen of other requests. The prompt of each request is computed before; a rate is all that is written by the time that it
+takes. It counts characters where the text is forced: the same text is of other tokens at llama-server, whose grammars
+choose them otherwise. No measurement begins after the minutes: a busy machine gets through fewer rounds.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ LINES = 28
 SESSIONS = machine.SHARED / "conformance" / "providers" / "sessions"
 SESSION_CHARS = 4_000
 """Of a recorded session: longer ones would measure the prompt."""
+TOGETHER = 3
+"""Sessions of one measurement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +104,9 @@ def tools(n: int) -> Work:
 
 
 def sessions(n: int) -> Work:
-    """The answers of a recorded session; none where there are no records."""
+    """The answers of some recorded sessions, which are short; none where there are no records."""
     found = [messages for path in sorted(SESSIONS.glob("*.json")) if (messages := _messages(path))]
-    return _steps(found[n % len(found)]) if found else ()
+    return [step for at in range(TOGETHER) for step in _steps(found[(n * TOGETHER + at) % len(found)])] if found else ()
 
 
 def _messages(path: Path) -> list[Any]:
@@ -248,10 +251,12 @@ class Run:
             return
         order = [side for side in self.sides if is_one or side in MANY][:: 1 if at % 2 == 0 else -1]
         texts = {}
+        is_forced = all(step.forced for work, _ in works for step in work)
         for side in order:
             found = self.sides[side].measure(works)
             texts[side] = found.text
-            self.verdict.add(row, side, found.n / found.seconds, unit="tokens/s", better="more")
+            rate = (len(found.text) if is_forced else found.n) / found.seconds
+            self.verdict.add(row, side, rate, unit="characters/s" if is_forced else "tokens/s", better="more")
             total = self.drafts[row][side]
             total.n, total.drafted = total.n + found.n, total.drafted + found.drafted
             total.accepted += found.accepted
