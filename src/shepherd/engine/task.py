@@ -141,16 +141,22 @@ class Task:
         seconds = now_s - self.first_s if self.first_s else 0.0
         return (self.n_generated - 1) / seconds if self.n_generated > 1 and seconds > 0 else 0.0
 
+    @property
+    def drafts(self) -> tuple[int, int]:
+        """Tokens that were drafted, and those of them that were accepted."""
+        return (self.speculation.n_drafted, self.speculation.n_accepted) if self.speculation else (0, 0)
+
     def turn(self) -> Turn:
         """What is shown of it at its end."""
         job, seq = self.job, self.resident.id if self.resident is not None else None
         first_s = self.first_s - self.came_s if self.first_s else None
         return Turn(
             job.session, job.owner.name, time.time(), seq, self.n_cached, self.n_new, first_s, self.n_generated,
-            self.tokens_per_s(time.perf_counter()), self.n_evicted,
+            self.tokens_per_s(time.perf_counter()), self.n_evicted, *self.drafts,
         )  # fmt: skip
 
     def stats(self, resident: Resident, now_s: float) -> SequenceStats:
+        drafted, accepted = self.drafts
         return SequenceStats(
             seq=resident.id,
             state="prefill" if self.phase == "prefill" else "generate",
@@ -164,6 +170,6 @@ class Task:
             tokens_per_s=self.tokens_per_s(now_s),
             idle_s=0.0,
             background=resident.background,
-            drafted=self.speculation.n_drafted if self.speculation else 0,
-            accepted=self.speculation.n_accepted if self.speculation else 0,
+            drafted=drafted,
+            accepted=accepted,
         )
