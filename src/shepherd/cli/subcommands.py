@@ -590,10 +590,7 @@ _MCP = (
             ),
             _text("--cwd", metavar="DIR", help="The folder in which the command starts."),
             click.Option(
-                ["--timeout"],
-                type=Number(0.1, 86_400),
-                metavar="S",
-                help="Seconds for each request; 60 by default.",
+                ["--timeout"], type=Number(0.1, 86_400), metavar="S", help="Seconds for each request; 60 by default."
             ),
             _PROJECT,
         ),
@@ -669,9 +666,7 @@ _MEMORY_COMMANDS = (
     _memory("facts clear", "memory.clear_fact", "Delete a fact and its history.", _KEY),
     _memory("facts history", "memory.fact_history", "Show the earlier values of a fact.", _KEY),
     _memory(
-        "profile",
-        "memory.list_profile",
-        "Show and change standing instructions and preferences. Alone, it lists them.",
+        "profile", "memory.list_profile", "Show and change standing instructions and preferences. Alone, it lists them."
     ),
     _memory("profile list", "memory.list_profile", "List them, and the proposals."),
     _memory(
