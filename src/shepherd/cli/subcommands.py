@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 import click
 
 from shepherd.cli.options import (
-    BackendName,
-    FormatName,
-    MachineName,
+    BACKEND,
+    FORMAT,
+    MACHINE,
+    PROVIDER,
+    PULL_SOURCE,
+    PULLED,
     Model,
     Number,
     PlannedModel,
-    ProviderName,
-    PulledName,
-    PullSource,
     Topic,
     WholeNumber,
     token_count,
@@ -197,7 +197,7 @@ _GENERAL = (
         """,
         (
             click.Argument(["source"], metavar="[SOURCE]", required=False),
-            click.Option(["--provider"], type=ProviderName(), metavar="NAME", help="List the models of this provider."),
+            click.Option(["--provider"], type=PROVIDER, metavar="NAME", help="List the models of this provider."),
             _JSON,
         ),
     ),
@@ -216,7 +216,7 @@ _GENERAL = (
         removed without the files. For an unfinished pull, give the name of its model.
         """,
         (
-            click.Argument(["name"], metavar="[MODEL]", required=False, type=PulledName()),
+            click.Argument(["name"], metavar="[MODEL]", required=False, type=PULLED),
             _flag("--unfinished", help="Remove the files of all unfinished pulls."),
             _flag("--force", help="Also remove a file that Shepherd did not pull."),
             _flag("--yes", help="Do not ask."),
@@ -247,7 +247,7 @@ _GENERAL = (
         access to gated models.
         """,
         (
-            click.Argument(["source"], metavar="SOURCE", type=PullSource()),
+            click.Argument(["source"], metavar="SOURCE", type=PULL_SOURCE),
             _json("Print one JSON object at the end, for programs."),
         ),
     ),
@@ -396,16 +396,14 @@ _GENERAL = (
             ),
             click.Option(
                 ["--machine"],
-                type=MachineName(),
+                type=MACHINE,
                 multiple=True,
                 metavar="NAME",
                 help="this, a name such as 4090 or 2x3090, or ram=64GiB,bandwidth=90,tflops=2; may be repeated, and "
                 "then they are joined by the network. The default is this.",
             ),
             _text("--network", metavar="RATE", default="1G", help="Between them, such as 10G or 10G,0.1ms; 1G."),
-            click.Option(
-                ["--quant"], type=FormatName(), metavar="NAME", help="Plan as if the weights were in this format."
-            ),
+            click.Option(["--quant"], type=FORMAT, metavar="NAME", help="Plan as if the weights were in this format."),
             _JSON,
         ),
     ),
@@ -425,7 +423,7 @@ _GENERAL = (
                 is_flag=False,
                 flag_value="auto",
                 default=None,
-                type=BackendName(),
+                type=BACKEND,
                 metavar="[NAME]",
                 help="Build the native library for cuda, rocm, vulkan, metal or cpu.",
             ),
@@ -748,7 +746,7 @@ _MEMORY_COMMANDS = (
     ),
 )
 
-_PROVIDER = click.Argument(["name"], metavar="NAME", type=ProviderName())
+_PROVIDER = click.Argument(["name"], metavar="NAME", type=PROVIDER)
 _PROVIDERS = (
     Subcommand(
         "provider",
@@ -770,7 +768,7 @@ _PROVIDERS = (
         Without a name it tests all of them; without a model it asks for the list of models. The exit status is 1 when
         one of them fails.
         """,
-        (click.Argument(["names"], metavar="[NAME]...", nargs=-1, type=ProviderName()), _JSON),
+        (click.Argument(["names"], metavar="[NAME]...", nargs=-1, type=PROVIDER), _JSON),
     ),
     Subcommand(
         "provider add",
