@@ -595,7 +595,7 @@ _MCP = (
     ),
     Subcommand(
         "mcp login",
-        "command.mcp_login.log_in",
+        "command.mcp.log_in",
         """Log in to a server in your browser.
 
         For a server with a URL that asks for it (OAuth). Shepherd keeps the token in a private file, and renews it.
@@ -607,7 +607,7 @@ _MCP = (
             _flag("--no-browser", help="Print the address of the page, and open nothing."),
         ),
     ),
-    Subcommand("mcp logout", "command.mcp_login.log_out", "Forget the token of a server.", (_NAME,)),
+    Subcommand("mcp logout", "command.mcp.log_out", "Forget the token of a server.", (_NAME,)),
     Subcommand("mcp remove", "command.mcp_file.remove", "Remove a server from your configuration.", (_NAME, _PROJECT)),
     _MCP_SERVE,
     _MCP_SERVE._replace(name="mcp-serve", sections=(), hidden=True),

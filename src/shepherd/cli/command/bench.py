@@ -53,7 +53,7 @@ def run(
     from shepherd.cli.command import bench_server
     from shepherd.cli.command.replay import listening
     from shepherd.cli.command.server_client import find_address
-    from shepherd.measure import facts, http
+    from shepherd.measure import http, report
     from shepherd.measure.session import Other, Session
     from shepherd.measure.subject import subject_of
 
@@ -73,10 +73,10 @@ def run(
     subject = subject_of(config, named)
     signed: dict[str, Any] = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {**facts.machine(), "load": facts.load()},
-        "build": facts.build(),
-        "model": facts.model(subject),
-        "settings": facts.settings(subject),
+        "machine": {**report.machine(), "load": report.load()},
+        "build": report.build(),
+        "model": report.model(subject),
+        "settings": report.settings(subject),
     }
     if busy := report.busy(signed):
         render.show_warning(f"this machine is busy: {busy}; the figures are worse than they could be")
@@ -99,7 +99,7 @@ def run(
         render.show_error("stopped before anything was measured")
         return status
     signed |= {"complete": status == 0, "budget_s": budget_s}
-    signed["machine"]["load_after"] = facts.load()
+    signed["machine"]["load_after"] = report.load()
     if old is not None and (why := report.busy(old) or report.busy(signed)):
         when = "when the earlier report was made" if report.busy(old) else "now"
         render.show_warning(f"no verdict on changes: the machine was busy {when} ({why})")
