@@ -97,10 +97,6 @@ def _check_metadata(body: Fields, key: str) -> None:
             raise wrong(f"{key}.{name[:40]}", "a string", value)
 
 
-def _decode_edits(body: Fields, key: str) -> tuple[Edit, ...]:
-    return tuple(map(_decode_edit, body.objects(key, MAX_EDITS)))
-
-
 def _decode_edit(entry: Fields) -> Edit:
     if (kind := entry.get_string("type")) != "compaction":
         path = entry.at("type")
@@ -149,7 +145,7 @@ _ANSWER = (
 _EDITS = (
     Field(
         "context_management",
-        FieldKind(_decode_edits, OBJECTS.schema),
+        FieldKind(lambda body, key: tuple(map(_decode_edit, body.objects(key, MAX_EDITS))), OBJECTS.schema),
         "[{type: compaction, compact_threshold: tokens}]: old turns leave a longer prompt; an item stands for them.",
         default=(),
     ),
