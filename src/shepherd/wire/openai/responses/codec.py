@@ -50,15 +50,9 @@ from shepherd.wire.table import (
 )
 
 __all__ = [
-    "N_STORED",
-    "Encoder",
-    "UnknownResponse",
-    "decode_hybrid",
-    "decode_request",
-    "encode_error",
-    "encoder",
+    "N_STORED", "Encoder", "UnknownResponse", "decode_hybrid", "decode_request", "encode_error", "encoder",
     "message_of",
-]
+]  # fmt: skip
 
 COMPACT_NOW = (Edit("compact", trigger_tokens=0, pause=True),)
 MAX_EDITS = 8
