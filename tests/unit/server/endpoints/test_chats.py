@@ -28,6 +28,7 @@ from shepherd.app.chats.chats import Chat, Owner
 from shepherd.app.chats.event_log import EventLog
 from shepherd.app.chats.person import MOST_SHOWN_CHARS, MOST_WAITING, ChatPerson, PersonAtChats
 from shepherd.app.chats.view import shown_message
+from shepherd.cli.chat.commands import COMMANDS as TERMINAL
 from shepherd.config import TrustStore, instructions
 from shepherd.core import (
     Event,
@@ -550,6 +551,98 @@ async def test_a_tool_asks_over_http_and_does_what_the_answer_allows(tmp_path: P
         assert now["messages"][2]["parts"][0]["ok"] is True
         assert now["messages"][2]["parts"][0]["diff"]
         assert now["questions"] == []
+
+
+async def test_a_chat_goes_back_with_its_files_after_a_question_and_the_terminal_knows_the_changes(
+    tmp_path: Path,
+) -> None:
+    files = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    text = f'[tools]\nroots = ["{tmp_path}"]\nenabled = ["filesystem"]\nallow = ["write_file"]\n'
+    async with (
+        loaded(made_app(tmp_path, text)) as app,
+        listening(app) as url,
+        httpx2.AsyncClient(base_url=url, timeout=PATIENCE_S) as client,
+    ):
+        id = await begun(client)
+        chat = await opened(app, id)
+        calls = [ToolCall("1", "write_file", json.dumps({"path": str(each), "content": "baa"})) for each in files]
+        answers = [part for call in calls for part in (Message("assistant", (call,)), Message.assistant("Done."))]
+        chat.session.move(
+            Scripted(lambda request: answers.pop(0)),
+            model="lamb",
+            n_ctx=lambda: 4096,
+            toolbox=app.tools.box(n_ctx=4096, person=chat.person, journal=chat.files.journal),
+        )
+        for number in "12":
+            await asked(client, id, f"Write {number}.")
+
+        async def command(line: str) -> list[str]:
+            answer = await client.post(f"/v1/chats/{chat.id}/command", json={"line": line})
+            assert answer.status_code == 200, answer.text
+            lines: list[str] = answer.json()["lines"]
+            return lines
+
+        await until(lambda: not chat.log.n_readers)  # nobody is asked
+        assert (await command("/rewind"))[:2] == ["1  Write 1.  (1 file)", "2  Write 2.  (1 file)"]
+        journal = app.tools.journal()  # of the terminal
+        journal.open(chat.session.id)
+        assert [journal.n_changed(0, 4), journal.n_changed(4, 8)] == [1, 1]
+        assert "Put back: 1 file." in await command("/rewind 2")
+        assert [each.exists() for each in files] == [True, False]
+        async with reading(client, chat.id):  # now there is a person to ask
+            for values, lines, exists in (
+                (None, "Nothing has changed; /rewind 1 conversation goes back and leaves all files.", True),
+                ({}, "Back to before: Write 1.", False),
+            ):
+                rewinding = asyncio.create_task(command("/rewind 1"))
+                await until(lambda: bool(chat.person.questions))
+                (question,) = chat.person.questions
+                assert (question["kind"], question["message"]) == ("form", "Put these files back?")
+                answer = await client.post(f"/v1/chats/{chat.id}/turn", json={"action": "send", "text": "x"})
+                assert answer.status_code == 409
+                await client.post(f"/v1/chats/{chat.id}/questions/{question['id']}", json={"values": values})
+                assert lines in await rewinding
+                assert files[0].exists() is exists
+        assert chat.messages == ()
+        assert journal.n_changed(0, 8) == 0
+
+
+async def test_a_command_of_the_terminal_is_one_of_the_chat_and_a_guest_gets_none_that_all_share(
+    tmp_path: Path,
+) -> None:
+    keys = [Key.of("a", name="a", user="ada"), Key.of("o", name="owner")]
+    async with loaded(made_app(tmp_path)) as app:
+        server = create_app(app, api_keys=keys)
+        async with client_of(server, "a") as ada, client_of(server, "o") as owner:
+            names = []
+            for client in (owner, ada):
+                id = await begun(client)
+                rows = (await client.get("/v1/chats/options", params={"chat": id})).json()["commands"]
+                names.append({row["name"] for row in rows})
+                for row in rows:
+                    shown = TERMINAL[row["name"]]
+                    assert (row["help"], row["argument"]) == (shown.help, shown.argument)
+                for line, words in (
+                    ("/help rewind", "/rewind [N [files|conversation]]"),
+                    ("/memory nothing like this", "nothing like this"),
+                    ("/facts", "No facts are stored."),
+                    ("/profile", "The profile is empty."),
+                    ("/model", "Model: "),
+                    ("/provider", "* lamb"),
+                    ("/permissions", "" if client is ada else "No answer is stored."),
+                    ("/mcp", ""),
+                    ("/evict x", ""),
+                    ("/hlep", ""),
+                ):
+                    answer = await client.post(f"/v1/chats/{id}/command", json={"line": line})
+                    assert answer.status_code == (200 if words else 400), (line, answer.text)
+                    if words:
+                        assert words in "\n".join(answer.json()["lines"])
+                    else:
+                        assert answer.json()["error"]["param"] == "line"
+                model = (await client.post(f"/v1/chats/{id}/command", json={"line": "/model"})).json()["lines"]
+                assert any(line.startswith("File: ") for line in model) is (client is owner)
+            assert names[0] - names[1] == {"/permissions", "/mcp", "/prompts", "/prompt", "/resource"}
 
 
 async def test_a_question_that_nobody_hears_counts_as_refused_and_a_form_is_answered_by_values() -> None:
