@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from shepherd.app.conversations import Conversations, Target
     from shepherd.app.toolset import Toolset
     from shepherd.config import Config
+    from shepherd.config.trust import FolderFile
     from shepherd.core.status import ModelCard
     from shepherd.memory.store import MemoryStore
     from shepherd.tools.permission import Mode
@@ -152,6 +153,8 @@ class Chats:
         self.asked: dict[asyncio.Task[None], ChatPerson] = {}
         """By running turn, the person at its chat; those of guests are asked nothing."""
         self.running: set[asyncio.Task[None]] = set()
+        self.refused: set[FolderFile] = set()
+        """Files of the folder that a person has not trusted."""
 
     def of(self, owner: Owner) -> ChatShelf:
         if owner not in self._shelves:
@@ -451,6 +454,8 @@ class Chat:
         """The loaded model that has recognised the conversation."""
         self._files: instructions.Found | None = None
         """The AGENTS.md of the folder; None = not read yet."""
+        self._is_fitted = False
+        """Its model has got them as they were read."""
         self.instructions = instructions.Given()
         self._results: dict[str, Json] = {}
         """By call, what its result shows besides; of the turns since it was opened."""
@@ -683,8 +688,9 @@ class Chat:
             if not here.is_loaded(self.target):
                 self.log.put("loading", {"model": self.session.model})
             await self.open_files()
+            await self._read_instructions()
             async with here.kept_loaded(self.target) as model:
-                await self._instruct(model)
+                self._instruct(model)
                 self._recognise(model)
                 async with aclosing(stream()) as events:
                     async for event in events:
@@ -734,17 +740,25 @@ class Chat:
             with contextlib.suppress(SaveError):  # the end of the turn tries again, and reports it
                 await self.save()
 
-    async def _instruct(self, model: object) -> None:
-        """Give the model the AGENTS.md of the folder: read until the first answer, and fitted to each model."""
+    async def _read_instructions(self) -> None:
+        """Read the AGENTS.md of the folder, until the first answer. A person is asked about a file that is new, or has
+        changed; once in this program."""
         chats = self.shelf.chats
         if self.shelf.owner.is_guest or not chats.config.chat.instructions:
             return
-        before = self._files
-        if before is None or not self.session.messages:
-            self._files = await in_pool("files", instructions.trusted, working_folder(), chats.env)
-        assert self._files is not None
-        if self._files == before and model is self._model:
+        if self._files is None or not self.session.messages:
+            confirm, refused = self.confirm, chats.refused
+            found = await instructions.read(working_folder(), chats.env, confirm, refused)
+            if confirm is not None:
+                refused.update(each.file for each in found.all if each not in found.files)
+            self._is_fitted = self._is_fitted and self._files == found
+            self._files = found
+
+    def _instruct(self, model: object) -> None:
+        """Give the model what was read; fitted to each model."""
+        if self._files is None or (self._is_fitted and model is self._model):
             return
+        self._is_fitted, chats = True, self.shelf.chats
         count = chats.conversations.tokens_for(self.target)
         given = instructions.given(self._files.files, self.session.n_ctx, count)
         given = replace(given, left_out=(*self._files.left_out, *given.left_out))
