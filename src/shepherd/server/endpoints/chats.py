@@ -93,7 +93,7 @@ class ChatEndpoint:
     async def _respond(self, context: RequestContext) -> None:
         scope = context.scope
         check_page(scope)
-        context.check_local("the chats answer")
+        context.check_local("the chats")
         shelf = context.state.service.chats.of(_owner(scope))
         body = await context.read_body() if self.method in _WITH_BODY else b""
         given = await context.decode(body, decode_json) if body.strip() else {}
