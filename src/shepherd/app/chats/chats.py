@@ -23,6 +23,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -91,6 +92,11 @@ MOST_NAMES = 1_000
 """Former ids of chats that still find them."""
 MOST_READERS = 64
 """Of the events of one chat."""
+
+
+BEGIN_TURN: ContextVar[Callable[[], Callable[[], None]]] = ContextVar("begin_turn", default=lambda: lambda: None)
+"""In a request: counts a turn against what its sender may run at a time, and returns what ends that. Raises:
+`RateLimited`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -666,6 +672,7 @@ class Chat:
                 "has ended",
                 status=429,
             )
+        end_turn = BEGIN_TURN.get()()
         self._n_turns += 1
         self.used_s = time.time()
         self._turn = turn = _Turn(index, begun, self._n_turns)
@@ -674,6 +681,7 @@ class Chat:
         turn.task = asyncio.create_task(self._play(turn, stream))
         running.add(turn.task)
         turn.task.add_done_callback(running.discard)
+        turn.task.add_done_callback(lambda _: end_turn())
         if not self.shelf.owner.is_guest:
             self.shelf.chats.asked[turn.task] = self.person
             turn.task.add_done_callback(self.shelf.chats.asked.pop)

@@ -430,6 +430,39 @@ async def test_a_key_of_one_user_has_chats_of_its_own(app: App) -> None:
         assert (await ada.delete(f"/v1/chats/{id}")).status_code == 200
 
 
+async def test_a_turn_counts_among_the_answers_that_its_key_may_have_at_a_time(app: App) -> None:
+    server = create_app(app, api_keys=[Key.of("a", name="a", user="ada", concurrent=1), Key.of("o", name="owner")])
+    body = {"model": "lamb", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+    async with client_of(server, "a") as ada, client_of(server, "o") as owner:
+        first, second = await begun(ada), await begun(ada)
+        chat, gate = await app.chats.of(Owner("ada", "ada", is_guest=True)).get(first), asyncio.Event()
+
+        class Waiting(Scripted):
+            async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
+                await gate.wait()
+                async with aclosing(super().stream(request)) as events:
+                    async for event in events:
+                        yield event
+
+        answering = Waiting(lambda request: Message.assistant("Yes."))
+        chat.session.move(answering, model="lamb", n_ctx=lambda: 4096, toolbox=None)
+        await turn(ada, first, text="Hello!")
+        for path, asks in (
+            (f"/v1/chats/{second}/turn", {"action": "send", "text": "x"}),
+            ("/v1/chat/completions", body),
+        ):
+            answer = await ada.post(path, json=asks)
+            assert answer.status_code == 429, answer.text
+            assert "at most 1 requests running" in answer.text
+            assert (await owner.post("/v1/chat/completions", json=body)).status_code == 200
+        assert (await ada.patch(f"/v1/chats/{first}", json={"title": "It may still be changed"})).status_code == 200
+        gate.set()
+        await until(lambda: not chat.is_running)
+        assert (await ada.post("/v1/chat/completions", json=body)).status_code == 200
+        await turn(ada, first, text="And now?")
+        assert (await ada.post(f"/v1/chats/{chat.id}/stop")).status_code == 200
+
+
 async def test_without_keys_another_machine_gets_nothing(app: App) -> None:
     async with client_of(create_app(app, host="0.0.0.0"), peer="10.0.0.7") as client:
         answer = await client.get("/v1/chats")
