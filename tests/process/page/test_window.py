@@ -106,7 +106,8 @@ async def test_what_has_left_is_read_brought_back_and_forgotten(house: House, vi
     await dialog.get_by_role("button", name="Bring back").click()
     await expect(dialog).to_have_count(0)
     name = urlsplit(page.url).fragment.removeprefix("/chat/")
-    brought = "(name) => import('/web/js/window/quotes.js').then(({quotesOf}) => quotesOf(name).value)"
+    await expect(page.get_by_role("list", name="Goes with the message")).to_contain_text("1 message brought back")
+    brought = "(name) => import('/web/js/chat/store.js').then(({chatOf}) => chatOf(name).quotes.value)"
     assert await page.evaluate(brought, name) == [{"id": 7, "role": "user", "text": "Biscuit <b>eats</b> seeds."}]
 
     await page.get_by_role("button", name="Left: oldest exchange").click()

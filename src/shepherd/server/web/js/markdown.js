@@ -131,22 +131,22 @@ function toElements(tokens) {
 /** A head with the language and a button above the code. @param {HTMLElement} pre */
 function frameCode(pre) {
   const language = pre.dataset.language ?? "";
-  const frame = element("div", { class: "code" });
-  const head = element("div", { class: "code-head" });
-  const copy = element("button", { type: "button", class: "button quiet small", "data-copy": "" });
-  copy.textContent = "Copy";
-  head.append(Object.assign(element("span", {}), { textContent: language || "text" }), copy);
-  pre.tabIndex = 0;
-  pre.setAttribute("role", "group");
-  pre.setAttribute("aria-label", `Code${language && `, ${language}`}`);
+  const copy = element("button", { type: "button", class: "button quiet small", "data-copy": "" }, "Copy");
+  const head = element("div", { class: "code-head" }, element("span", {}, language || "text"), copy);
+  const frame = element("div", { class: "code" }, head);
+  put(pre, { tabindex: "0", role: "group", "aria-label": `Code${language && `, ${language}`}` });
   pre.replaceWith(frame);
-  frame.append(head, pre);
+  frame.append(pre);
 }
 
-/** @param {string} name @param {Record<string, string>} attributes */
-function element(name, attributes) {
+/** @param {Element} of @param {Record<string, string>} attributes */
+const put = (of, attributes) => Object.entries(attributes).forEach(([name, value]) => of.setAttribute(name, value));
+
+/** @param {string} name @param {Record<string, string>} attributes @param {(Node | string)[]} children */
+function element(name, attributes, ...children) {
   const made = document.createElement(name);
-  for (const [attribute, value] of Object.entries(attributes)) made.setAttribute(attribute, value);
+  put(made, attributes);
+  made.append(...children);
   return made;
 }
 

@@ -3,8 +3,8 @@ import { html } from "htm/preact";
 import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
 import { del, get, post, stream } from "./api.js";
-import { Confirm, Problem, Section, sentence, useLoaded } from "./loaded.js";
-import { go, refreshServer, tell, toast } from "./state.js";
+import { Ask, Problem, Section, useLoaded } from "./loaded.js";
+import { dialog, go, refreshServer, sentence, tell, toast } from "./state.js";
 import { Button, Field, Form, Icon, Menu, copyText, formatBytes, formatCount, formatDuration } from "./ui.js";
 
 /**
@@ -120,8 +120,8 @@ const Item = ({ name, badges, text, fits, needs, children }) => html`<li class="
   <div class="row">${children}</div>
 </li>`;
 
-/** @param {{model: Model, here: Here, again: () => Promise<void>, onDelete: (model: Model) => void}} props */
-function ModelRow({ model, here, again, onDelete }) {
+/** @param {{model: Model, here: Here, again: () => Promise<void>}} props */
+function ModelRow({ model, here, again }) {
   const [busy, setBusy] = useState("");
   const { name, path, served, loaded, fits, memory_bytes, memory_context = 0, problem, kind = "chat" } = model;
   /** @param {string} label @param {() => Promise<unknown>} run */
@@ -147,7 +147,7 @@ function ModelRow({ model, here, again, onDelete }) {
   const items = [
     { label: "Copy its name", icon: "copy", run: () => copyText(served ?? name, "Name copied") },
     path && { label: "Copy its path", icon: "file", run: () => copyText(path, "Path copied") },
-    model.deletable && here.manages && { label: "Delete…", icon: "trash", danger: true, run: () => onDelete(model) },
+    model.deletable && here.manages && { label: "Delete…", icon: "trash", danger: true, run: () => remove(model) },
   ];
   /** @type {[unknown, string, string?][]} */
   const badges = [
@@ -169,6 +169,18 @@ function ModelRow({ model, here, again, onDelete }) {
     ${!problem && kind === "chat" && action("Chat", "Chat", chat)}
     ${served && kind !== "reranker" && (loaded ? action("Unload", "Unloading…", () => load({ keep_alive: 0 })) : action("Load", "Loading…", load, fits === false))}
     <${Menu} label=${`More about ${name}`} icon="more" items=${items.filter(Boolean)} />
+  <//>`;
+}
+
+/** Asks, and deletes the files of a model. @param {Model} model */
+function remove({ name, size_bytes }) {
+  const run = async () => {
+    await del("api/delete", { body: { model: name } });
+    changes.value++;
+    await refreshServer();
+  };
+  dialog.value = html`<${Ask} title=${`Delete ${name}?`} label="Delete" run=${run}>
+    <p>Its files leave this machine and free ${formatBytes(size_bytes)}. You can pull it again.</p>
   <//>`;
 }
 
@@ -235,11 +247,6 @@ const sentenceCase = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 export function ModelsView() {
   const load = () => /** @type {Promise<Here>} */ (get("v1/models/here"));
   const { value: here, error, again } = useLoaded(load, [changes.value], { every_s: 10 });
-  const [deleting, setDeleting] = useState(/** @type {Model | null} */ (null));
-  const remove = async () => {
-    await del("api/delete", { body: { model: deleting?.name } });
-    await Promise.all([again(), refreshServer()]);
-  };
   // A pull of this tab has a row of its own.
   const isPulled = (/** @type {Model} */ model) =>
     pulls.value.some((each) => model.spec === each.name || model.name.startsWith(each.name));
@@ -260,19 +267,13 @@ export function ModelsView() {
         </section>
         <${Section} title="On this machine">
           <ul class="card rows">
-            ${models.map((model) => html`<${ModelRow} key=${`${model.path} ${model.name}`} model=${model} here=${here} again=${again} onDelete=${setDeleting} />`)}
+            ${models.map((model) => html`<${ModelRow} key=${`${model.path} ${model.name}`} model=${model} here=${here} again=${again} />`)}
             ${unfinished.map((model) => html`<${Unfinished} key=${model.path} model=${model} manages=${here.manages} />`)}
           </ul>
           ${here.more && html`<p class="small soft">These are the first 1,000; 'shepherd models list' shows all of them.</p>`}
         <//>
         <${PullForm} here=${here} />
         <${Suggestions} here=${here} />`
-    }
-    ${
-      deleting &&
-      html`<${Confirm} title=${`Delete ${deleting.name}?`} label="Delete" onClose=${() => setDeleting(null)} run=${remove}>
-        <p>Its files leave this machine and free ${formatBytes(deleting.size_bytes)}. You can pull it again.</p>
-      <//>`
     }
   </section>`;
 }

@@ -15,7 +15,10 @@ export const isOld = computed(() => serverVersion.value !== "" && serverVersion.
 
 /** `#/chat/ID`, `#/chat`, `#/models`, … */
 export const route = signal(routeOf(location.hash));
-addEventListener("hashchange", () => (route.value = routeOf(location.hash)));
+addEventListener("hashchange", () => {
+  route.value = routeOf(location.hash);
+  closeDialog();
+});
 
 /** @param {string} hash @returns {Route} */
 function routeOf(hash) {
@@ -38,6 +41,13 @@ export function go(panel, id = null, { replace = false } = {}) {
 
 /** The open chat; null = none, or a new one. */
 export const chatId = computed(() => (route.value.panel === "chat" ? route.value.id : null));
+
+/** The message that the open chat should show: a result of the search. */
+export const target = signal(/** @type {{chat: string, at: number} | null} */ (null));
+
+/** What lies over the page, a `Dialog`; null = nothing. */
+export const dialog = signal(/** @type {any} */ (null));
+export const closeDialog = () => (dialog.value = null);
 
 /** What the server has. `status`: of its health, "" = not known yet; `active`: the model that answers where none is named. */
 export const server = signal({ status: "", detail: "", active: "", models: /** @type {string[]} */ ([]) });
@@ -72,18 +82,20 @@ function take(page, before) {
   hasMoreChats.value = cursor !== "";
 }
 
-/** @typedef {{id: number, text: string, kind: "info" | "error", action?: {label: string, run: () => void}}} Toast */
+/** @typedef {{id: number, text: string, kind: "info" | "error"}} Toast */
 export const toasts = signal(/** @type {Toast[]} */ ([]));
 let n_toasts = 0;
 
-/** @param {string} text @param {{kind?: "info" | "error", action?: Toast["action"], stay_ms?: number}} [how] */
-export function toast(text, { kind = "info", action, stay_ms } = {}) {
+/** @param {string} text @param {Toast["kind"]} [kind] */
+export function toast(text, kind = "info") {
   const id = ++n_toasts;
-  toasts.value = [...toasts.value.slice(-3), { id, text, kind, action }];
-  setTimeout(() => dismiss(id), stay_ms ?? (kind === "error" || action ? 9000 : 4000));
+  toasts.value = [...toasts.value.slice(-3), { id, text, kind }];
+  setTimeout(() => dismiss(id), kind === "error" ? 9000 : 4000);
 }
+/** @param {unknown} error */
+export const sentence = (error) => (error instanceof Error ? error.message : String(error));
 /** Tells an error to the person. @param {unknown} error */
-export const tell = (error) => toast(error instanceof Error ? error.message : String(error), { kind: "error" });
+export const tell = (error) => toast(sentence(error), "error");
 /** @param {number} id */
 export const dismiss = (id) => (toasts.value = toasts.value.filter((each) => each.id !== id));
 

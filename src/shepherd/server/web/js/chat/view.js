@@ -1,14 +1,12 @@
 /** The panel of one chat. */
-import { useSignal } from "@preact/signals";
 import { html } from "htm/preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { addCommands, isReady, server, tell } from "../state.js";
+import { addCommands, isReady, server, target, tell } from "../state.js";
 import { Button, VirtualList } from "../ui.js";
 import { Composer } from "./composer.js";
-import { Header, exportChat } from "./header.js";
+import { Header, actionsOf } from "./header.js";
 import { Answer, Note, UserMessage } from "./message.js";
 import { Questions } from "./question.js";
-import { target } from "./sidebar.js";
 import { chatOf } from "./store.js";
 
 /** @typedef {import("./store.js").Row} Row */
@@ -21,10 +19,6 @@ export function ChatView({ id }) {
 
 /** @param {{chat: import("./store.js").Chat}} props */
 function OpenChat({ chat }) {
-  const renaming = useSignal(false);
-  const configuring = useSignal(false);
-  const configure = () => (configuring.value = true);
-  const editing = useSignal(/** @type {number | null} */ (null));
   const [isAtEnd, setAtEnd] = useState(true);
   const list = useRef(/** @type {import("../ui.js").ListHandle | null} */ (null));
   const input = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
@@ -34,38 +28,38 @@ function OpenChat({ chat }) {
   useEffect(() => chat.open(), [chat]);
   useEffect(() => {
     if (!chat.isRunning.value) return;
-    editing.value = null;
+    chat.editing.value = null;
     list.current?.toEnd(); // the question that was just asked
   }, [isRunning]);
 
   function editLast() {
     const last = chat.rows.value.findLast((row) => row.kind === "user");
-    if (last?.kind === "user" && !chat.isRunning.value) editing.value = last.message.index;
+    if (last?.kind === "user" && !chat.isRunning.value) chat.editing.value = last.message.index;
   }
-  useEffect(() => {
-    /** @param {KeyboardEvent} event */
-    function onKeyDown(event) {
-      const isElsewhere = document.querySelector("dialog[open], .menu:popover-open");
-      if (event.key !== "Escape" || event.defaultPrevented || isElsewhere || !chat.isRunning.value) return;
-      event.preventDefault();
-      chat.stop();
-    }
-    addEventListener("keydown", onKeyDown);
-    return () => removeEventListener("keydown", onKeyDown);
-  }, [chat]);
-  useEffect(() => {
-    const rename = () => (renaming.value = chat.id.value !== null);
-    return addCommands([
-      { id: "chat-write", label: "Write a message", icon: "edit", run: () => input.current?.focus() },
-      { id: "chat-stop", label: "Stop the answer", icon: "stop", keys: "Esc", run: () => isRunning && chat.stop() },
-      { id: "chat-retry", label: "Answer again", icon: "retry", run: () => chat.turn("retry").catch(tell) },
-      { id: "chat-edit", label: "Edit the last question", icon: "edit", hint: "Up in an empty message", run: editLast },
-      { id: "chat-rename", label: "Rename this chat", icon: "edit", run: rename },
-      { id: "chat-settings", label: "System prompt and sampling", icon: "settings", run: configure },
-      { id: "chat-md", label: "Export as Markdown", icon: "download", run: () => exportChat(chat, "markdown") },
-      { id: "chat-json", label: "Export as JSON", icon: "download", run: () => exportChat(chat, "json") },
-    ]);
-  }, [chat, isRunning]);
+  const id = chat.id.value;
+  useEffect(
+    () =>
+      addCommands([
+        { id: "chat-write", label: "Write a message", icon: "edit", run: () => input.current?.focus() },
+        {
+          id: "chat-stop",
+          label: "Stop the answer",
+          icon: "stop",
+          keys: "Escape",
+          run: () => isRunning && chat.stop(),
+        },
+        { id: "chat-retry", label: "Answer again", icon: "retry", run: () => chat.turn("retry").catch(tell) },
+        {
+          id: "chat-edit",
+          label: "Edit the last question",
+          icon: "edit",
+          hint: "Up in an empty message",
+          run: editLast,
+        },
+        ...actionsOf(chat),
+      ]),
+    [chat, isRunning, id],
+  );
 
   // A result of the search names a message: read back to it, and show it.
   const wanted = target.value;
@@ -82,10 +76,10 @@ function OpenChat({ chat }) {
   /** @param {Row} row @param {number} at */
   const render = (row, at) =>
     row.kind === "user"
-      ? html`<${UserMessage} chat=${chat} row=${row} editing=${editing} />`
+      ? html`<${UserMessage} chat=${chat} row=${row} />`
       : html`<${Answer} chat=${chat} row=${row} isLast=${at === rows.length - 1} />`;
   return html`<section class="chat" aria-label="Chat">
-    <${Header} chat=${chat} renaming=${renaming} configuring=${configuring} />
+    <${Header} chat=${chat} />
     ${
       rows.length === 0
         ? html`<${Empty} chat=${chat} />`
