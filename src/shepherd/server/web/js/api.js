@@ -156,18 +156,9 @@ const lineEvent = (line) => (line.trim() ? { type: "message", id: "", data: JSON
 
 /** @param {string} block @returns {ServerEvent | null} */
 function eventOf(block) {
-  let type = "message";
-  let id = "";
-  const data = [];
-  for (const line of block.split(/\r?\n/)) {
-    const colon = line.indexOf(":");
-    if (colon < 1) continue;
-    const value = line.slice(colon + 1).replace(/^ /, "");
-    const name = line.slice(0, colon);
-    if (name === "data") data.push(value);
-    else if (name === "event") type = value;
-    else if (name === "id") id = value;
-  }
+  const fields = block.split(/\r?\n/).map((line) => /^(event|id|data): ?([^]*)$/.exec(line) ?? []);
+  const valuesOf = (/** @type {string} */ name) => fields.flatMap((found) => (found[1] === name ? [found[2]] : []));
+  const [type = "message", id = "", data] = [valuesOf("event").at(-1), valuesOf("id").at(-1), valuesOf("data")];
   return data.length ? { type, id, data: JSON.parse(data.join("\n")) } : null;
 }
 

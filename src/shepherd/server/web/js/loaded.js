@@ -51,8 +51,9 @@ export function usePages(path, field) {
   return { ...first, items: [...(first.value?.[field] ?? []), ...later.items], more };
 }
 
-/** @param {{error: string}} props */
-export const Problem = ({ error }) => error && html`<p class="notice" role="alert">${error}</p>`;
+/** What went wrong, and what can be done about it. @param {{error: string, children?: any}} props */
+export const Problem = ({ error, children }) =>
+  error && html`<div class="notice row" role="alert"><span class="grow">${error}</span>${children}</div>`;
 
 /** A part of a panel, under its heading. @param {{title: string, note?: string, action?: any, children?: any}} props */
 export function Section({ title, note, action, children }) {

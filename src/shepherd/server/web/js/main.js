@@ -3,7 +3,7 @@ import { html } from "htm/preact";
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { needsKey, online, setKey } from "./api.js";
-import { useLoaded } from "./loaded.js";
+import { Problem, useLoaded } from "./loaded.js";
 import * as state from "./state.js";
 import { Switcher } from "./switcher.js";
 import { Button, Dialog, Field, Form, Icon, Toasts } from "./ui.js";
@@ -24,7 +24,7 @@ const THEMES = /** @type {const} */ ({ system: "As the system", light: "Light", 
 function Part({ load, ...props }) {
   const { value: view, error } = useLoaded(load, [load]);
   if (view) return html`<${view} ...${props} />`;
-  return error && html`<p class="notice" role="alert">This part of the page did not load: ${error}</p>`;
+  return html`<${Problem} error=${error && `This part of the page did not load: ${error}`} />`;
 }
 
 function Sidebar() {

@@ -49,7 +49,7 @@ const path = (/** @type {string} */ text) => text.split("/").map(encodeURICompon
 const When = ({ time }) =>
   html`<time datetime=${time} title=${new Date(time).toLocaleString("en")}>${formatTime(Date.parse(time) / 1000)}</time>`;
 
-/** Counts first, then asks. @param {{selection: Selection, what: string, done: () => unknown}} props */
+/** Counts first, then asks. @param {{selection: Selection, what: string, done?: () => unknown}} props */
 function Forget({ selection, what, done }) {
   const { value, error } = useLoaded(() => post(`${M}/forget`, { ...selection, dry_run: true }), []);
   const n = value?.messages;
@@ -57,7 +57,7 @@ function Forget({ selection, what, done }) {
     const gone = await post(`${M}/forget`, selection);
     const facts = gone.facts ? ` and ${counted(gone.facts, "fact")}` : "";
     toast(`Forgotten: ${counted(gone.messages, "message")}${facts}`);
-    await done();
+    await done?.();
   };
   return html`<${Ask} title=${`Forget ${what}?`} label=${n === undefined ? "Forget" : `Forget ${formatCount(n)}`} run=${run} disabled=${!n}>
     <${Problem} error=${error} />
@@ -73,8 +73,8 @@ function Forget({ selection, what, done }) {
   <//>`;
 }
 
-/** @param {Selection} selection @param {string} what @param {() => unknown} done */
-const forget = (selection, what, done) =>
+/** @param {Selection} selection @param {string} what @param {() => unknown} [done] */
+export const forget = (selection, what, done) =>
   (dialog.value = html`<${Forget} selection=${selection} what=${what} done=${done} />`);
 
 /** The message that a fact came from. @param {{id: number}} props */

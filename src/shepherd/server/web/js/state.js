@@ -63,23 +63,18 @@ export async function refreshServer() {
   server.value = { status, detail, active: model ?? names[0] ?? "", models: names };
 }
 
-/** The conversations, the newest first; null = not asked yet. `more`: the cursor of the next page. */
+/** The conversations, the newest first; null = not asked yet. */
 export const chats = signal(/** @type {Chat[] | null} */ (null));
-let cursor = "";
-export const hasMoreChats = signal(false);
+/** Where the next page of chats begins; "" = there is none. */
+export const nextChats = signal("");
 
-export async function refreshChats() {
-  const page = await get(`v1/chats?limit=${Math.max(100, chats.value?.length ?? 0)}`);
-  take(page, []);
-}
-export async function moreChats() {
-  if (hasMoreChats.value) take(await get(`v1/chats?limit=200&cursor=${encodeURIComponent(cursor)}`), chats.value ?? []);
-}
-/** @param {any} page @param {Chat[]} before */
-function take(page, before) {
-  chats.value = [...before, ...page.chats];
-  cursor = page.next ?? "";
-  hasMoreChats.value = cursor !== "";
+export const refreshChats = () => readChats(`limit=${Math.max(100, chats.value?.length ?? 0)}`);
+export const moreChats = () => readChats(`limit=200&cursor=${encodeURIComponent(nextChats.value)}`, chats.value ?? []);
+/** @param {string} query @param {Chat[]} before */
+async function readChats(query, before = []) {
+  const { chats: page, next } = await get(`v1/chats?${query}`);
+  chats.value = [...before, ...page];
+  nextChats.value = next ?? "";
 }
 
 /** @typedef {{id: number, text: string, kind: "info" | "error"}} Toast */

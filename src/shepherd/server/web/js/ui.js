@@ -176,13 +176,12 @@ export function Toasts() {
  * @template T
  * @param {{items: T[], render: (item: T, index: number) => any, keyOf: (item: T, index: number) => string | number,
  *   height?: number, follow?: boolean, handle?: {current: ListHandle | null}, onTop?: () => void,
- *   onEnd?: (isAtEnd: boolean) => void, role?: string, rowRole?: string, label?: string, class?: string,
+ *   onEnd?: (isAtEnd: boolean) => void, label?: string, class?: string,
  *   [attribute: string]: any}} props `height`: the guess for a row not yet seen; `follow`: the list stays at its end
  *   while it grows; `onTop`, `onEnd`: the first row, the end, has come into sight
  */
 export function VirtualList(props) {
-  const { items, render, keyOf, height = 72, follow = false, handle, onTop, onEnd, role = "list", label } = props;
-  const { rowRole = role === "list" ? "listitem" : undefined } = props;
+  const { items, render, keyOf, height = 72, follow = false, handle, onTop, onEnd, label } = props;
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const heights = useRef(/** @type {Map<string | number, number>} */ (new Map()));
   /** The first row in sight, and how far it is scrolled out. */
@@ -276,11 +275,11 @@ export function VirtualList(props) {
   /** @param {T} item @param {number} index */
   function row(item, index) {
     const key = keyOf(item, index);
-    const place = rowRole === "listitem" ? { "aria-setsize": items.length, "aria-posinset": index + 1 } : {};
-    return html`<div key=${key} role=${rowRole} ...${place} ref=${(/** @type {any} */ row) => watched(row, key)}>${render(item, index)}</div>`;
+    const place = { "aria-setsize": items.length, "aria-posinset": index + 1 };
+    return html`<div key=${key} role="listitem" ...${place} ref=${(/** @type {any} */ row) => watched(row, key)}>${render(item, index)}</div>`;
   }
   const room = { paddingTop: `${tops[first]}px`, paddingBottom: `${total - tops[last]}px` };
-  return html`<div ref=${box} class=${`virtual ${props.class ?? ""}`} role=${role} aria-label=${label} tabindex="0" onScroll=${look} onKeyDown=${jump}>
+  return html`<div ref=${box} class=${`virtual ${props.class ?? ""}`} role="list" aria-label=${label} tabindex="0" onScroll=${look} onKeyDown=${jump}>
     <div class="rows" role="presentation" style=${room}>${items.slice(first, last).map((item, at) => row(item, first + at))}</div>
   </div>`;
 }

@@ -8,6 +8,7 @@ import { options } from "./store.js";
 
 /** @typedef {import("./store.js").Chat} Chat */
 /** @typedef {import("./store.js").Attached} Attached */
+/** @typedef {{word: string, start: number, rows: any[], at: number}} Found what the word at `start` may become */
 
 /** Of each kind of file: what it is called, its most bytes, and by which name an option says that the model takes it. */
 const KINDS = {
@@ -193,9 +194,7 @@ export function Composer({ chat, handle, onEditLast }) {
  * @param {(text: string) => void} put
  */
 function usePicker(chat, area, text, put) {
-  const [found, setFound] = useState(
-    /** @type {{word: string, start: number, rows: any[], at: number} | null} */ (null),
-  );
+  const [found, setFound] = useState(/** @type {Found | null} */ (null));
   const closed = useRef("");
   useEffect(() => {
     const end = area.current?.selectionStart ?? text.length;
@@ -203,15 +202,12 @@ function usePicker(chat, area, text, put) {
     const word = match ? match[0].trimStart() : "";
     if (!word || closed.current === word) return setFound(null);
     const stop = new AbortController();
-    const timer = setTimeout(() => {
-      const chatId = chat.id.value === null ? "" : `chat=${encodeURIComponent(chat.id.value)}&`;
-      get(`v1/chats/complete?${chatId}text=${encodeURIComponent(word)}`, { signal: stop.signal }).then(
-        ({ suggestions }) =>
-          setFound(
-            suggestions.length ? { word, start: end - word.length, rows: suggestions.slice(0, 50), at: 0 } : null,
-          ),
-        () => setFound(null),
-      );
+    const { signal } = stop;
+    const query = new URLSearchParams({ ...(chat.id.value !== null && { chat: chat.id.value }), text: word });
+    const timer = setTimeout(async () => {
+      const { suggestions } = await get(`v1/chats/complete?${query}`, { signal }).catch(() => ({ suggestions: [] }));
+      const rows = suggestions.slice(0, 50);
+      if (!signal.aborted) setFound(rows.length ? { word, start: end - word.length, rows, at: 0 } : null);
     }, 60);
     return () => (clearTimeout(timer), stop.abort());
   }, [text, chat]);

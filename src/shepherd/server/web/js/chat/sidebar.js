@@ -2,7 +2,7 @@
 import { html } from "htm/preact";
 import { del } from "../api.js";
 import { Ask, useLoaded } from "../loaded.js";
-import { chatId, chats, dialog, drawerOpen, go, hasMoreChats, moreChats, refreshChats, tell } from "../state.js";
+import { chatId, chats, dialog, drawerOpen, go, moreChats, nextChats, refreshChats, tell } from "../state.js";
 import { Button, VirtualList } from "../ui.js";
 import { chatOf, pathOf } from "./store.js";
 
@@ -58,7 +58,7 @@ export function ChatList() {
   if (!rows.length) return html`<p class="empty small">${chats.value === null ? "" : "No chats yet"}</p>`;
   return html`<div class="chat-list">
     <${VirtualList} label="Chats" class="list" items=${rows} keyOf=${(/** @type {ListRow} */ row) => row.key} height=${36} render=${render} />
-    ${hasMoreChats.value && html`<${Button} label="Older chats" kind="quiet small" onClick=${() => moreChats().catch(tell)} />`}
+    ${nextChats.value && html`<${Button} label="Older chats" kind="quiet small" onClick=${() => moreChats().catch(tell)} />`}
   </div>`;
 }
 

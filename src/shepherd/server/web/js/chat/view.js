@@ -1,6 +1,7 @@
 /** The panel of one chat. */
 import { html } from "htm/preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { Problem } from "../loaded.js";
 import { addCommands, isReady, server, target, tell } from "../state.js";
 import { Button, VirtualList } from "../ui.js";
 import { Composer } from "./composer.js";
@@ -94,13 +95,9 @@ function OpenChat({ chat }) {
       </div>`
       }
       ${!isRunning && lastNotes.map((text, at) => html`<${Note} key=${at} text=${text} />`)}
-      ${
-        chat.problem.value &&
-        html`<div class="problem" role="alert">
-        <span>${chat.problem.value}</span>
+      <${Problem} error=${chat.problem.value}>
         ${rows.length > 0 && !isRunning && html`<${Button} label="Try again" icon="retry" kind="small" onClick=${() => chat.turn("retry").catch(tell)} />`}
-      </div>`
-      }
+      <//>
       <${Questions} chat=${chat} />
       <${Composer} chat=${chat} handle=${input} onEditLast=${editLast} />
     </div>
@@ -113,14 +110,15 @@ function Empty({ chat }) {
   if (chat.id.value !== null && chat.about.value === null)
     return html`<p class="chat-empty" role="status">${chat.problem.value ? "" : "Reading the chat…"}</p>`;
   const hasModel = !isReady.value || server.value.models.length > 0;
+  if (!hasModel)
+    return html`<div class="chat-empty">
+      <h2>No model yet</h2>
+      <p class="soft">This server has no model that answers.</p>
+      <a class="button primary" href="#/models">Choose a model</a>
+    </div>`;
   return html`<div class="chat-empty">
-    <h2>${hasModel ? "What is on your mind?" : "No model yet"}</h2>
-    ${
-      hasModel
-        ? html`<p class="soft">Old turns that leave the window are kept in the memory, and come back when they matter.
-          <span class="keys"><kbd>/</kbd> commands <kbd>@</kbd> files <kbd>Ctrl K</kbd> switch</span></p>`
-        : html`<p class="soft">This server has no model that answers.</p>
-          <a class="button primary" href="#/models">Choose a model</a>`
-    }
+    <h2>What is on your mind?</h2>
+    <p class="soft">Old turns that leave the window are kept in the memory, and come back when they matter.
+      <span class="keys"><kbd>/</kbd> commands <kbd>@</kbd> files <kbd>Ctrl K</kbd> switch</span></p>
   </div>`;
 }

@@ -1,10 +1,11 @@
 /** What a click in the window opens: the text of what has left, and the tokens of a piece. */
 import { html } from "htm/preact";
 import { useState } from "preact/hooks";
-import { get, post } from "../api.js";
+import { get } from "../api.js";
 import { Problem, useLoaded } from "../loaded.js";
-import { closeDialog, tell, toast } from "../state.js";
-import { Button, counted, Dialog, formatCount as count } from "../ui.js";
+import { forget } from "../memory.js";
+import { closeDialog, toast } from "../state.js";
+import { Button, Dialog, formatCount as count } from "../ui.js";
 import { describe, nameOf, Swatch } from "./cells.js";
 
 const MOST_MESSAGES = 100;
@@ -18,18 +19,10 @@ export function LeftDialog({ session, messages, chat }) {
   const asked = messages.slice(0, MOST_MESSAGES);
   const query = new URLSearchParams({ session: session ?? "", messages: `${asked}` });
   const { value, error } = useLoaded(() => get(`v1/window/left?${query}`), [`${query}`]);
-  const [forgets, setForgets] = useState(/** @type {string | null} */ (null));
   const found = /** @type {{index: number, role: string, text: string, id: number | null}[]} */ (value?.messages ?? []);
   const archived = found.flatMap(({ id, role, text }) => (id === null ? [] : [{ id, role, text }]));
 
-  /** @param {boolean} dry_run */
-  const forget = async (dry_run) => {
-    const answer = await post("v1/memory/forget", { messages: archived.map(({ id }) => id), dry_run });
-    const n = counted(answer.messages, "message");
-    if (dry_run) return setForgets(n);
-    toast(`Forgotten: ${n}.`);
-    closeDialog();
-  };
+  const ids = archived.map(({ id }) => id);
   /** @param {import("../chat/store.js").Chat} chat */
   const back = ({ quotes }) => {
     const known = new Set(quotes.value.map(({ id }) => id));
@@ -37,12 +30,8 @@ export function LeftDialog({ session, messages, chat }) {
     toast("They come back with your next message.");
     closeDialog();
   };
-  const footer = forgets
-    ? html`<p class="grow small">This deletes ${forgets} from the memory, for good.</p>
-        <${Button} label="Keep" onClick=${() => setForgets(null)} />
-        <${Button} label="Forget" icon="trash" kind="danger" onClick=${() => forget(false).catch(tell)} />`
-    : html`<${Button} label="Forget…" icon="trash" kind="danger" onClick=${() => forget(true).catch(tell)} />
-        ${chat && html`<${Button} label="Bring back" icon="back" kind="primary" onClick=${() => back(chat)} />`}`;
+  const footer = html`<${Button} label="Forget…" icon="trash" kind="danger" onClick=${() => forget({ messages: ids }, "what has left")} />
+    ${chat && html`<${Button} label="Bring back" icon="back" kind="primary" onClick=${() => back(chat)} />`}`;
   return html`<${Dialog} title="What has left" class="wide" footer=${archived.length > 0 && footer}>
     <${Problem} error=${error} />
     ${!value && !error && html`<p class="soft">Looking in the archive…</p>`}
