@@ -1,4 +1,4 @@
-"""The panel of models, with a hub on loopback: a first visit, a pull that is stopped and goes on, one that is discarded."""
+"""The panel of models, with a hub on loopback: a first visit, a pull that is stopped and goes on, one that is discarded, a chat."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from playwright.async_api import expect
 from tests import started
 from tests.fakes.hub import Hub, Slow
 from tests.process.page.conftest import Visiting
+from tests.process.page.person import Person
 from tests.proven import proven
 
 from shepherd.models import catalog
@@ -27,6 +28,7 @@ async def test_a_first_visit_leads_to_the_models_and_a_stopped_pull_goes_on(visi
     settings = tmp_path / ".config" / "shepherd" / "config.toml"
     settings.parent.mkdir(parents=True)
     settings.write_text("[server]\nmanage_models = true\n")
+    (tmp_path / "AGENTS.md").write_text("Be short.")
     proven(tmp_path / ".cache" / "shepherd")
     left = models_folder({}, tmp_path) / PARTIAL / ("0" * 64)
     left.mkdir(parents=True)
@@ -56,6 +58,10 @@ async def test_a_first_visit_leads_to_the_models_and_a_stopped_pull_goes_on(visi
             await row.get_by_role("button", name="Load", exact=True).click()
             await expect(row.get_by_role("button", name="Unload")).to_be_visible()
             assert not hub.ranges("cdn")[-1].startswith("bytes=0-"), "it went on where it was"
+            await row.get_by_role("button", name="Chat", exact=True).click()
+            await Person(page).says("Hello!")
+            await expect(page.get_by_text(re.compile(r"The model has read AGENTS.md: \d+ tokens"))).to_be_visible()
+            await page.get_by_role("link", name="Models").click()
             await row.get_by_role("button", name="More about").click()
             await page.get_by_role("menuitem", name="Delete").click()
             await page.get_by_role("dialog").get_by_role("button", name="Delete").click()

@@ -119,7 +119,7 @@ function Settings({ chat }) {
   const isWrong = first >= 0 || chat.isRunning.value;
   return html`<${Ask} title="System prompt and sampling" class="wide" label="Save" kind="primary" run=${keep} disabled=${isWrong}>
     <${Field} label="System prompt" as="textarea" rows="8" value=${system} onText=${setSystem}
-      hint="What the model is asked to be and to do in this chat." />
+      hint=${["What the model is asked to be and to do in this chat.", ...chat.instructions].join(" ")} />
     <div class="sampling">
       <${Fields} properties=${SAMPLING} given=${given} errors=${errors} onChange=${setGiven} placeholder="Default" />
     </div>

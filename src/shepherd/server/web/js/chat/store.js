@@ -161,6 +161,11 @@ export class Chat {
   get path() {
     return pathOf(this.id.value ?? "");
   }
+  /** What the model has got of the AGENTS.md of the server's folder, and why it has not got more. @returns {string[]} */
+  get instructions() {
+    const { given, left_out = [] } = this.about.value?.instructions ?? {};
+    return given ? [`The model has read ${given}`, ...left_out] : left_out;
+  }
 
   /** Reads the chat and its events until the function that comes back is called. */
   open() {
@@ -422,7 +427,10 @@ export class Chat {
   on_changed({ what }) {
     if (what.includes("deleted")) this.problem.value = "This chat has been deleted.";
     else if (what.includes("messages")) this.#load().catch(state.tell);
-    else this.#refreshAbout();
+    else
+      this.#refreshAbout().then(
+        () => what.includes("instructions") && this.instructions.forEach((line) => this.note(line)),
+      );
     state.refreshChats().catch(() => {});
   }
 }
