@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from shepherd.core import EngineError
-from shepherd.engine.base import CachedPrefix, Chunk, Copy, Forget, Op, Owner, Runtime, Span
+from shepherd.engine.base import CachedPrefix, Chunk, Copy, Forget, Op, Owner, Remove, Runtime, Span
 from shepherd.engine.kv.checkpoint import CHECKPOINT_BYTES, Checkpoints
 from shepherd.engine.kv.ledger import Ledger, LedgerError, Match, Resident, common_prefix
 from shepherd.engine.kv.plan import Plan, Range, Tail
@@ -330,6 +330,14 @@ class Pool:
             self.apply(self.ledger.forget(resident))
             raise OperationRefused
         self._do(resident, self.ledger.cut(resident, length))
+
+    def extend(self, resident: Resident, tokens: array[int], n: int) -> None:
+        """Record that `tokens` were decoded at the end of a sequence, of which the first `n` stay. Raises:
+        `OperationRefused`."""
+        position = resident.end + n
+        self.ledger.extend(resident, tokens[:n])
+        if n < len(tokens):
+            self._do(resident, [Remove(resident.id, position)])
 
     def close_gaps(self, resident: Resident) -> None:
         """Move the tokens behind holes forward, if that is exact. Raises: `OperationRefused`."""
