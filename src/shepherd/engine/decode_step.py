@@ -105,13 +105,19 @@ class DecodeStep:
             task = prompts[seq]
             resident = task.cells
             start, stop = task.todo[0]
-            stop = min(stop, start + (min(n, n_spare + 1) if task.scores_prompt else n))
+            stop = min(stop, start + (min(n, n_spare + 1) if task.scores_prompt else n), self._end_of_piece(start))
             n_spare -= stop - start - 1 if task.scores_prompt else 0
             wants_logits = stop == len(task.tokens)
             tokens = self._tokens(task, stop - start)
             chunks.append(Chunk(seq, tokens, resident.end, wants_logits, task.scores_prompt, adapters=adapters))
             tasks.append(task)
         return Batch(chunks, tasks, sum(len(chunk.tokens) for chunk in chunks))
+
+    def _end_of_piece(self, start: int) -> int:
+        """How far one decode may go that begins at this token of a prompt. A decode has room for a piece: no other task
+        runs beside one whose answer is repeatable, and a batch is no smaller (`Memory.piece`)."""
+        piece = self.pool.ledger.memory.piece
+        return start - start % piece + piece if piece else start + self.runtime.n_batch
 
     def _answers_stand(self, prompts: Sequence[Task], n_todo: int) -> bool:
         """Whether the running answers wait until these prompts, of so many tokens to compute, are read (`prefill`)."""
