@@ -484,8 +484,8 @@ class Memory:
     n_positions: int = 0
     """Positions that the model was trained for; 0 = no limit."""
     piece: int = 0
-    """Above 0: answers are repeatable. Prompts are computed in pieces that end at multiples of it, and a sequence is cut
-    back to such an end or not at all, so that what is reused has been computed as it would be computed again."""
+    """Above 0: answers are repeatable. Prompts are computed in pieces that end at multiples of it. A sequence is cut
+    back to such an end: what is reused has been computed as it would be computed again."""
     why: str = ""
     """For a person: the facts that decided."""
 

@@ -398,7 +398,7 @@ class ModelRegistry:
             )
         if cache.repeatable:
             raise ConfigError(
-                "TensorRT-LLM gives no repeatable answers; leave it out, or run a GGUF file of the model with llama.cpp",
+                "TensorRT-LLM gives no repeatable answers; leave it out, or run a GGUF file with llama.cpp",
                 key=f"caches.{cache.name}.repeatable",
             )
         most = header.n_ctx_train or cache.n_ctx or 4096
