@@ -130,10 +130,12 @@ Make = Callable[..., tuple[InProcessEngine, FakeRuntime]]
 async def make() -> AsyncIterator[Make]:
     made: list[InProcessEngine] = []
 
-    def make_one(piece: int = 16, faults: Faults | None = None) -> tuple[InProcessEngine, FakeRuntime]:
+    def make_one(
+        piece: int = 16, faults: Faults | None = None, n_ctx: int = 4096
+    ) -> tuple[InProcessEngine, FakeRuntime]:
         runtime = FakeRuntime(
-            lambda tokens: len(tokens) % BYTES, frozenset(), n_seq=1, n_batch=64, memory=repeatable(PLAIN, piece),
-            faults=faults or Faults(),
+            lambda tokens: len(tokens) % BYTES, frozenset(), n_ctx, n_seq=1, n_batch=64,
+            memory=repeatable(PLAIN, piece), faults=faults or Faults(),
         )  # fmt: skip
         made.append(InProcessEngine(runtime, options=EngineOptions(sequences=1, tiers=Tiers(ram_bytes=1 << 20))))
         return made[-1], runtime
@@ -166,6 +168,33 @@ async def test_what_cannot_be_cut_back_anywhere_is_computed_whole(memory: Memory
     await steps(engine.submit(Job(prompt, 1)))
     assert (await steps(engine.submit(Job(prompt, 1))))[0] == Admitted(n_cached, 40 - n_cached)
     await asyncio.to_thread(engine.close)
+
+
+async def test_the_next_turn_takes_the_place_of_the_one_before(make: Make) -> None:
+    engine, _ = make()
+    prompt = words(40, 1)
+    await steps(engine.submit(Job(prompt, 1)))
+    await steps(engine.submit(Job(prompt + words(10, 2), 1)))
+    assert engine.stats().saved == 0, "no copy is kept of what it rewrites"
+
+
+async def test_an_answer_behind_a_branch_is_not_taken_for_a_prompt(make: Make) -> None:
+    engine, _ = make()
+    prompt = words(80, 1)
+    await steps(engine.submit(Job(prompt, 1)))
+    branch = prompt[:20] + words(5, 2)
+    answer = [step for step in await steps(engine.submit(Job(branch, 30))) if isinstance(step, int)]
+    following = branch + array("i", answer) + words(3, 3)
+    assert (await steps(engine.submit(Job(following, 1))))[0] == Admitted(16, 42)
+
+
+async def test_what_stays_of_a_prompt_whose_turns_leave_is_not_used_again(make: Make) -> None:
+    engine, _ = make(n_ctx=64)
+    spans = (Span(0, 16, 0, 0), Span(16, 48, 1, 1, keep=True))
+    job = Job(words(48, 1), 30, spans=spans, on_full="evict")
+    await steps(engine.submit(job))
+    assert engine.stats().evicted_tokens == 12
+    assert (await steps(engine.submit(replace(job, max_tokens=1))))[0] == Admitted(0, 48)
 
 
 async def test_a_saved_conversation_comes_back_in_whole_pieces(make: Make) -> None:
