@@ -245,6 +245,7 @@ class ModelLoader:
                     flash_attention=model.flash_attn,
                     cache_type_k=plan.cells.types[0],
                     cache_type_v=plan.cells.types[1],
+                    repeatable=plan.cache.repeatable,
                 ),
                 EngineOptions(
                     sequences=plan.cache.sequences,
@@ -371,6 +372,7 @@ class ModelLoader:
                 thinking=self.config.reasoning,
                 on_full=cache.overflow or ("error" if cache.window is None else "evict"),
                 n_window=None if cache.window is None else plan.n_window,
+                repeatable=cache.repeatable,
                 adapters=entry.adapters,
                 adapter_hashes=opened.adapter_hashes,
                 leaving=None if cache.window is None else LeavingPolicy(**cache.leaving),

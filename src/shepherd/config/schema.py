@@ -155,6 +155,8 @@ class CacheConfig:
     """Conversations that are computed at the same time."""
     queue: int = key(whole(1, 10_000), 64)
     """Requests that may wait for their turn; further ones are refused."""
+    repeatable: bool = key(kinds.FLAG, False)
+    """The same request gives the same tokens, whatever was asked before it and beside it; see `docs/config.md`."""
     overflow: OnFull | None = key(kinds.OVERFLOW)
     """None = `evict` for our own conversations and where there is a window, `error` for other HTTP clients, which hold
     their history."""

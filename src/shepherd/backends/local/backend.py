@@ -107,6 +107,8 @@ class LocalOptions:
     """Of each of them, as it was loaded."""
     leaving: LeavingPolicy | None = None
     """What leaves before and after whole turns; None: turns leave in their order."""
+    repeatable: bool = False
+    """A prompt has nothing in it that depends on earlier requests; see `ContextOptions.repeatable`."""
     media: MediaLimits = field(default_factory=MediaLimits)
     """What the model is given of images and recordings."""
 
@@ -151,7 +153,10 @@ class LocalBackend:
         self.encoder = self._compiler.encoder
         """Tokenises for this model. Any thread."""
         limits = Limits(self._options.system_changes, engine.n_ctx // LATER_SYSTEMS, engine.n_ctx // 2)
-        self._kept = KeptPrefix(self._compiler, limits=limits, on_full=self._options.on_full, limit_bytes=keep_bytes)
+        self._kept = KeptPrefix(
+            self._compiler, limits=limits, on_full=self._options.on_full, limit_bytes=keep_bytes,
+            keeps=not self._options.repeatable,
+        )  # fmt: skip
         self.written = Written()
         """What the tokens of the newest answers are, while the engine is watched."""
         self._watch = CacheWatch(

@@ -106,7 +106,7 @@ def encode_request(request: Request, endpoint: Endpoint) -> Json:
     if request.stop:
         body["stop_sequences"] = list(request.stop)
     body |= _sampling(request, is_thinking="thinking" in body)
-    body |= _unknown_fields(request)
+    body |= {key: value for key, value in native_of(request, PROTOCOL).items() if key not in _KNOWN}
     body |= endpoint.options
     return {key: value for key, value in body.items() if key not in endpoint.refuses}
 
@@ -351,10 +351,6 @@ def _sampling(request: Request, *, is_thinking: bool) -> Json:
     if sampling.top_k:
         made["top_k"] = sampling.top_k
     return made
-
-
-def _unknown_fields(request: Request) -> Json:
-    return {key: value for key, value in native_of(request, PROTOCOL).items() if key not in _KNOWN}
 
 
 _KNOWN = frozenset((

@@ -39,8 +39,7 @@ from shepherd.core import (
 )
 from shepherd.core.messages import leading_systems
 from shepherd.wire.base import Fields, Json
-from shepherd.wire.choice import Choices
-from shepherd.wire.client import AnswerDecoder, Endpoint, check_messages, limit_for, native_of, native_tools
+from shepherd.wire.client import AnswerDecoder, Choices, Endpoint, check_messages, limit_for, native_of, native_tools
 from shepherd.wire.ending import ending_of, word_of
 from shepherd.wire.extensions import besides, facts_of, kept, merge_facts
 from shepherd.wire.history import for_provider
