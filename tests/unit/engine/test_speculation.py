@@ -202,18 +202,19 @@ def test_no_draft_has_more_rows_or_tokens_than_a_decode_may() -> None:
     assert done(tickets[0]).accepted > 10
 
 
-def test_positions_end_where_they_would_without_drafts() -> None:
-    one = bench(n_ctx=64, n_positions=40)
+def test_no_draft_reaches_beyond_the_last_position() -> None:
+    one = bench()
     one.scheduler._decode = replace(one.scheduler._decode, n_positions=40)
-    ticket = one.submit(b"x|a quick", max_tokens=31)
+    ticket = one.submit(b"x|a quick")
     one.finish()
-    assert max(at + n for _, at, n in one.runtime.decoded) <= 40
-    assert answer(ticket) == TEXT[len("a quick") :][:31]
+    ends = [chunk.position + len(chunk.tokens) for batch in one.runtime.batches for chunk in batch if chunk.each]
+    assert max(ends) == 40
+    assert answer(ticket) == TEXT[len("a quick") :]
 
 
 def test_no_end_token_and_no_image_is_drafted() -> None:
     one = bench()
-    expected = array("i", [*TEXT[:20], END, *TEXT[:30], -7, *TEXT[20:]])
+    expected = array("i", [*TEXT, -1, *TEXT[:30], -7, -1, *TEXT[:20], END])
     ticket = one.submit(b"x|a quick", predicted=(expected,))
     one.finish()  # the runtime refuses tokens of images
     assert answer(ticket) == TEXT[len("a quick") :]
@@ -228,9 +229,11 @@ def test_a_draft_drops_no_conversation_and_takes_no_cell_that_an_answer_needs() 
         one = bench(n_ctx=2 * (len(TEXT) + 4) + len(b"z|o") + 2, speculate=speculate)
         one.submit(b"z|so", max_tokens=1, predicted=())
         one.finish()
-        tickets = [one.submit(b"x|a quick"), one.submit(b"y|a quick")]
+        longer = (ids(TEXT + b"." * 40),)
+        tickets = [one.submit(b"x|a quick", predicted=longer), one.submit(b"y|a quick", predicted=longer)]
         one.finish()
         assert [answer(ticket) for ticket in tickets] == [TEXT[len("a quick") :]] * 2
+        assert one.scheduler._decode.speculator.rest == 0, "the library had room for each"
         totals = one.scheduler.queue.stats()
         dropped[speculate] = totals.dropped, totals.preemptions
     assert dropped[True] == dropped[False] == (0, 0)
@@ -305,13 +308,15 @@ def test_a_failed_decode_begins_again() -> None:
 @pytest.mark.parametrize("end", [True, False])
 def test_where_nothing_can_be_removed_the_answer_is_computed_again_without_drafts(end: bool) -> None:
     one = bench()
-    expected = TEXT[:20] + b"#" if not end else TEXT[:-1] + b"#"
-    ticket = one.submit(b"x|a quick", predicted=(ids(expected * 2),))
+    ticket = one.submit(b"x|a quick", predicted=(ids(TEXT + b"####" if end else TEXT.replace(b"fox", b"dog")),))
     one.scheduler.admit()
     one.runtime.faults.can_remove = False
     one.finish()
     assert answer(ticket) == TEXT[len("a quick") :]
     assert done(ticket) == Done("end", END)
+    assert sum(isinstance(op, Remove) for op in one.runtime.ops) == 1, "it is not tried again"
+    is_read_again = one.scheduler.queue.stats().prefilled_tokens > len(b"x|a quick")
+    assert is_read_again is not end, "an answer that is over needs no cells"
 
 
 class Fussy(FakeRuntime):
