@@ -317,8 +317,8 @@ class DecodeStep:
             self.queue.requeue(task, is_broken=True)
 
     def _draw(self, task: Task, index: int, draft: Sequence[int] = ()) -> tuple[list[int | Scored], EngineError | None]:
-        """Draw one token behind each token of a chunk, up to the first that is not the next of the draft, or ends the
-        answer; and what has ended this, if that is a failure of this job alone."""
+        """Draw one token behind each token of a chunk, up to the first that is not the next of the draft; and what has
+        ended this, if that is a failure of this job alone."""
         job, drawn = task.job, list[int | Scored]()
         try:
             if task.sampler is None:
@@ -335,7 +335,7 @@ class DecodeStep:
                 else:
                     score = self.runtime.scorer(index, job.scores, behind)
                     drawn.append(score(token := task.sampler.sample(index, behind)))
-                if token != expected or self._ends(job, token):
+                if token != expected:  # none of a draft ends the answer
                     break
         except EngineError as error:
             return drawn, error
