@@ -170,6 +170,8 @@ class Faults:
     """Position whose decode raises something that is not an `EngineError`: a bug."""
     full_at: int | None = None
     """Tokens of one sequence that the library has room for, whatever the ledger says."""
+    stops_at: int | None = None
+    """Position at which a decode is interrupted, once; what is before it is computed."""
     can_remove: bool = True
     lies_about_length: int = 0
     """Added to the true highest position."""
@@ -256,6 +258,12 @@ class FakeRuntime:
                     return "aborted"
         if self._interrupted.is_set():
             return "aborted"
+        is_whole = faults.stops_at is None or not any(
+            chunk.position < faults.stops_at < chunk.position + len(chunk.tokens) for chunk in batch
+        )
+        if faults.stops_at is not None and not is_whole:
+            parts = [chunk._replace(tokens=chunk.tokens[: max(0, faults.stops_at - chunk.position)]) for chunk in batch]
+            batch, faults.stops_at = [chunk for chunk in parts if chunk.tokens], None
         self.batches.append(tuple(batch))
         assert len({chunk.adapters for chunk in batch}) == 1, "one decode has one set of adapters"
         for chunk in batch:
@@ -268,7 +276,7 @@ class FakeRuntime:
             for at, token in enumerate(chunk.tokens, chunk.position):
                 self.places[chunk.seq][at] = self._new_cell(token, chunk.adapters)
         self._last = tuple(batch)
-        return "ok"
+        return "ok" if is_whole else "aborted"
 
     def prepare(self, media: Sequence[Media], on_ready: Callable[[], None]) -> bool:
         """Every image is encoded when it is asked for the second time."""

@@ -215,3 +215,5 @@ class Request:
         limit.check_count("max_tokens", self.max_tokens or 0, limit.INT64_MAX)
         limit.check_count("logprobs", self.logprobs or 0, limit.INT32_MAX)
         limit.check_stops(self.stop)
+        limit.check_count("speculate", self.speculate or 0, limit.MAX_DRAFT)
+        limit.check_predicted(self.predicted)

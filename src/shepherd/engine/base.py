@@ -493,6 +493,9 @@ class Memory:
     """Positions that the model was trained for; 0 = no limit."""
     why: str = ""
     """For a person: the facts that decided."""
+    piece: int = 0
+    """Above 0: answers are repeatable. Prompts are computed in pieces that end at multiples of it. A sequence is cut
+    back to such an end: what is reused has been computed as it would be computed again."""
 
 
 class Mask(Protocol):

@@ -133,7 +133,7 @@ class DecodeStep:
             task = prompts[seq]
             resident = task.cells
             start, stop = task.todo[0]
-            stop = min(stop, start + (min(n, n_spare + 1) if task.scores_prompt else n))
+            stop = min(stop, start + (min(n, n_spare + 1) if task.scores_prompt else n), self._end_of_piece(start))
             n_spare -= stop - start - 1 if task.scores_prompt else 0
             wants_logits = stop == len(task.tokens)
             tokens = self._tokens(task, stop - start)
@@ -170,7 +170,8 @@ class DecodeStep:
         most = task.job.speculate if task.job.speculate is not None else self.runtime.n_outputs * self.speculates
         # The small pool of a sliding window reuses cells in the middle of a crowded decode: the way back is gone then.
         can_cut = self.runtime.memory.rollback != "none"
-        if task.phase != "generate" or most <= 0 or not can_cut or task.sampler is None:
+        is_exact = bool(self.runtime.memory.piece)  # a repeatable answer is computed token by token
+        if task.phase != "generate" or most <= 0 or not can_cut or is_exact or task.sampler is None:
             return None
         if (speculation := task.speculation) is None:
             drafter = SuffixDrafter(len(task.tokens) + sum(map(len, task.job.predicted)))
@@ -192,6 +193,12 @@ class DecodeStep:
         n = next((at for at, token in enumerate(draft) if token < 0 or self.runtime.is_end(token)), len(draft))
         draft = draft[:n]
         return draft[: task.sampler.n_possible(draft)]
+
+    def _end_of_piece(self, start: int) -> int:
+        """How far one decode may go that begins at this token of a prompt. A decode has room for a piece: no other task
+        runs beside one whose answer is repeatable, and a batch is no smaller (`Memory.piece`)."""
+        piece = self.pool.ledger.memory.piece
+        return start - start % piece + piece if piece else start + self.runtime.n_batch
 
     def _answers_stand(self, prompts: Sequence[Task], n_todo: int) -> bool:
         """Whether the running answers wait until these prompts, of so many tokens to compute, are read (`prefill`)."""

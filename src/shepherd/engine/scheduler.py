@@ -166,8 +166,9 @@ class Scheduler:
                 self.waiting.remove(task)
 
     def _make_way(self, task: Task) -> bool:
-        """Preempt one background task for `task`; False if there is none. Its cells stay until they are needed."""
-        if (side := priority.background_victim(task, self.running)) is None:
+        """Preempt one background task for `task`; False if there is none. Its cells stay until they are needed. An
+        answer that is repeatable ends first: its tokens would be computed again as a prompt."""
+        if self.pool.ledger.memory.piece or (side := priority.background_victim(task, self.running)) is None:
             return False
         logger.info("a background job on cache %r waits for a conversation", self._name)
         self.queue.idle(side.cells)
