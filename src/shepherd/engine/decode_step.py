@@ -168,7 +168,7 @@ class DecodeStep:
     def _speculation(self, task: Task) -> Speculation | None:
         """The drafts of an answer; None if it gets none, or its conversation is not read yet."""
         most = task.job.speculate if task.job.speculate is not None else self.runtime.n_outputs * self.speculates
-        # The small pool of a sliding window reuses cells in the middle of a crowded decode: the way back is gone then.
+        # A sliding window may be cut within one decode: what that reuses of its cells was behind it before.
         can_cut = self.runtime.memory.rollback != "none"
         is_exact = bool(self.runtime.memory.piece)  # a repeatable answer is computed token by token
         if task.phase != "generate" or most <= 0 or not can_cut or is_exact or task.sampler is None:

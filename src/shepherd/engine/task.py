@@ -100,6 +100,11 @@ class Task:
             self.ticket.post(PromptScores(tuple(self.prompt_scores)))
 
     @property
+    def drafts(self) -> tuple[int, int]:
+        """How many tokens were drafted, and how many of these were drawn."""
+        return (self.speculation.n_drafted, self.speculation.n_accepted) if self.speculation else (0, 0)
+
+    @property
     def n_todo(self) -> int:
         return sum(stop - start for start, stop in self.todo)
 
@@ -141,11 +146,6 @@ class Task:
         seconds = now_s - self.first_s if self.first_s else 0.0
         return (self.n_generated - 1) / seconds if self.n_generated > 1 and seconds > 0 else 0.0
 
-    @property
-    def drafts(self) -> tuple[int, int]:
-        """Tokens that were drafted, and those of them that were accepted."""
-        return (self.speculation.n_drafted, self.speculation.n_accepted) if self.speculation else (0, 0)
-
     def turn(self) -> Turn:
         """What is shown of it at its end."""
         job, seq = self.job, self.resident.id if self.resident is not None else None
@@ -156,7 +156,6 @@ class Task:
         )  # fmt: skip
 
     def stats(self, resident: Resident, now_s: float) -> SequenceStats:
-        drafted, accepted = self.drafts
         return SequenceStats(
             seq=resident.id,
             state="prefill" if self.phase == "prefill" else "generate",
@@ -170,6 +169,6 @@ class Task:
             tokens_per_s=self.tokens_per_s(now_s),
             idle_s=0.0,
             background=resident.background,
-            drafted=drafted,
-            accepted=accepted,
+            drafted=self.drafts[0],
+            accepted=self.drafts[1],
         )

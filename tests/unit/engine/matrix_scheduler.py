@@ -47,9 +47,8 @@ class Bench:
         return [self.random.randrange(self.weights.n_vocab) for _ in range(n)]
 
     def submit(self, tokens: Sequence[int], **more: Any) -> Ticket:
-        ticket = Ticket(
-            Job(array("i", tokens), **{"max_tokens": N_ANSWER, "sampling": GREEDY} | more), cast(Any, SilentLoop())
-        )
+        job = Job(array("i", tokens), more.pop("max_tokens", N_ANSWER), GREEDY, **more)
+        ticket = Ticket(job, cast(Any, SilentLoop()))
         self.scheduler.queue.add(ticket)
         return ticket
 

@@ -44,8 +44,9 @@ class Drawing:
     def draw(self, sampling: Sampling, expected: Sequence[Sequence[int]] = (), **job: Any) -> tuple[list[Any], Done]:
         """The steps of one answer that are tokens, and its end; with drafts of what is expected behind the prompt."""
         texts = tuple(array("i", [*self.prompt[-3:], *text]) for text in expected)
-        more = {"max_tokens": 12, "speculate": 16 * bool(texts), "predicted": texts} | job
-        ticket = Ticket(Job(self.prompt, sampling=sampling, **more), cast(Any, SilentLoop()))
+        n, most = job.pop("max_tokens", 12), 16 * bool(texts)
+        wanted = Job(self.prompt, n, sampling, speculate=most, predicted=texts, **job)
+        ticket = Ticket(wanted, cast(Any, SilentLoop()))
         self.scheduler.queue.add(ticket)
         self.scheduler.admit()
         while self.scheduler.running:
@@ -84,7 +85,7 @@ SAMPLINGS = {
     "mirostat": Sampling(mirostat=2),
     "bias": replace(HOT, logit_bias=((65, 3.0), (66, -100.0))),
 }
-_F32 = {"cache_type_k": "f32", "cache_type_v": "f32"}
+_F32: dict[str, Any] = {"cache_type_k": "f32", "cache_type_v": "f32"}
 LETTERS = r"start: /[a-z ,.]{4,60}/"
 
 
