@@ -51,6 +51,7 @@ logger = logging.getLogger(__name__)
 
 SWITCH_INTERVAL_S = 0.0002
 
+_SPECULATES = EngineOptions().speculate
 LOW_WATER = 0.75
 """Share of the context that an eviction leaves, by default."""
 
@@ -253,6 +254,7 @@ class ModelLoader:
                     n_positions=kv.n_positions,
                     reuse_tail=kv.reuse_tail,
                     stall_s=kv.stall_s,
+                    speculate=_SPECULATES if plan.cache.speculate is None else plan.cache.speculate,
                     tiers=Tiers(
                         kv.ram_bytes // len(self.config.caches), self._folder if kv.disk else None, kv.disk_bytes
                     ),

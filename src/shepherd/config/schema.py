@@ -166,6 +166,8 @@ class CacheConfig:
     """Where there is a window: what leaves before whole turns, and what leaves last (`LeavingPolicy`)."""
     digest: bool = key(kinds.FLAG, False)
     """The model writes a digest of each conversation that a client compacts."""
+    speculate: bool | None = key(kinds.AUTO_FLAG)
+    """Draft what a conversation may repeat, where a request does not say; None = as the engine does by default."""
     cache_type_k: str | None = key(kinds.CACHE_TYPE)
     cache_type_v: str | None = key(kinds.CACHE_TYPE)
     description: str = key(kinds.ANY_TEXT, "")
@@ -634,6 +636,7 @@ SCHEMA: Mapping[str, Kind | Table] = {
     "isolate": kinds.FLAG,
     "overflow": kinds.OVERFLOW,
     "window": kinds.WINDOW,
+    "speculate": kinds.AUTO_FLAG,
     "sampling": kinds.SAMPLING,
     "api_keys": Table(dict.fromkeys(("openai", "anthropic", "gemini", "grok"), kinds.SECRET)),
 }
@@ -641,6 +644,7 @@ SHORTHANDS = (
     ("context_size", "caches", "n_ctx"),
     ("overflow", "caches", "overflow"),
     ("window", "caches", "window"),
+    ("speculate", "caches", "speculate"),
     ("gpu_layers", "models", "gpu_layers"),
     ("rpc_servers", "models", "rpc_servers"),
     ("threads", "models", "n_threads"),

@@ -229,11 +229,12 @@ def test_a_background_answer_is_not_interrupted_by_a_conversation() -> None:
     assert side.finished
 
 
-def test_one_decode_has_one_sequence_and_no_more_than_a_piece() -> None:
+def test_one_decode_has_one_sequence_and_a_piece_or_a_token() -> None:
+    """Drafts, too, are not computed beside the token before them."""
     runtime = FakeRuntime(lambda tokens: 1, frozenset(), n_seq=1, n_batch=64, memory=repeatable(PLAIN, 16))
-    scheduler = scheduler_on(runtime, sequences=1)
-    for seed in range(3):
-        scheduler.queue.add(Ticket(Job(words(33, seed), 3), cast(Any, SilentLoop())))
+    scheduler = scheduler_on(runtime, sequences=1, speculate=True)
+    for n in (1, 2, 3):
+        scheduler.queue.add(Ticket(Job(array("i", [n, *[1] * 32]), 3, speculate=8), cast(Any, SilentLoop())))
     while scheduler.waiting or scheduler.running:
         scheduler.admit()
         scheduler.step()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from shepherd.core import EngineError
-from shepherd.engine.base import CachedPrefix, Chunk, Copy, Forget, Op, Owner, Runtime, Span
+from shepherd.engine.base import CachedPrefix, Chunk, Copy, Forget, Op, Owner, Remove, Runtime, Span
 from shepherd.engine.kv.checkpoint import CHECKPOINT_BYTES, Checkpoints
 from shepherd.engine.kv.ledger import Ledger, LedgerError, Match, Resident, common_prefix
 from shepherd.engine.kv.plan import Plan, Range, Tail
@@ -333,6 +333,14 @@ class Pool:
             raise OperationRefused
         self._do(resident, self.ledger.cut(resident, length))
 
+    def extend(self, resident: Resident, tokens: array[int], n: int) -> None:
+        """Record that `tokens` were decoded at the end of a sequence, of which the first `n` stay. Raises:
+        `OperationRefused`."""
+        position = resident.end + n
+        self.ledger.extend(resident, tokens[:n])
+        if n < len(tokens):
+            self._do(resident, [Remove(resident.id, position)])
+
     def close_gaps(self, resident: Resident) -> None:
         """Move the tokens behind holes forward, if that is exact. Raises: `OperationRefused`."""
         for start, stop in resident.gaps():
@@ -464,7 +472,7 @@ class Pool:
     def park(self, resident: Resident, why: str) -> None:
         """Remove a sequence from the cells; the tiers keep it if it is worth it, and its system prompt by itself."""
         n_tokens, begun_s = resident.n_resident, time.perf_counter()
-        is_kept = self._is_worth_saving(resident) and self._save(resident, leaves=True)
+        is_kept = self._is_worth_saving(resident) and bool(self._save(resident, leaves=True))
         self._note_move(resident, ("cells", "memory" if is_kept else "away"), n_tokens, why, begun_s)
         self._copied.pop(resident.id, None)
         self.give_up_tail(resident)
@@ -521,9 +529,9 @@ class Pool:
         least = min(WORTH_SAVING, resident.n_resident // SMALL_PART + 1)
         return self._has_tiers and self._lost_without(resident, self.ledger) >= least
 
-    def _save(self, resident: Resident, *, leaves: bool = False, is_copy: bool = False) -> bool:
+    def _save(self, resident: Resident, *, leaves: bool = False, is_copy: bool = False) -> bool | None:
         """Let the tiers keep a sequence. One that `leaves` the cells may lose its beginning there; one that does not is
-        a copy. False: the disk must write another one first."""
+        a copy. False: the disk must write another one first; None: the library has no state of it."""
         outline = self._outline(resident)
         if self.snapshots.touch(self.snapshots.key(outline)):
             return True  # host memory has this state already
@@ -536,7 +544,7 @@ class Pool:
                 outline = behind
         state = state or self.runtime.save(resident.id)
         if not state:
-            return True
+            return None
         self._token_bytes = len(state) / max(1, outline.n_resident)
         kept = {length for length, _ in outline.checkpoints}
         checkpoints = tuple((length, state) for length, state in resident.checkpoints if length in kept)
@@ -664,7 +672,7 @@ class Pool:
         # The longest first: shorter ones with the same beginning need not be written then.
         for resident in sorted(self.ledger.idle(), key=lambda resident: -resident.n_resident):
             if resident not in written and self._lost_without(resident, written) >= WORTH_SAVING:
-                self.waits_for_disk = not self._save(resident, is_copy=True)
+                self.waits_for_disk = self._save(resident, is_copy=True) is False
                 if not self.waits_for_disk:
                     self._copied[resident.id] = keys[resident.id]
                 return not self.waits_for_disk
