@@ -141,12 +141,6 @@ class DecodeStep:
             tasks.append(task)
         return Batch(chunks, tasks, sum(len(chunk.tokens) for chunk in chunks))
 
-    def _end_of_piece(self, start: int) -> int:
-        """How far one decode may go that begins at this token of a prompt. A decode has room for a piece: no other task
-        runs beside one whose answer is repeatable, and a batch is no smaller (`Memory.piece`)."""
-        piece = self.pool.ledger.memory.piece
-        return start - start % piece + piece if piece else start + self.runtime.n_batch
-
     def _with_drafts(self, batch: Batch) -> Batch:
         """The decode of these answers with drafts, as far as they pay. They take cells that no running task needs next,
         and never make room."""
@@ -175,9 +169,9 @@ class DecodeStep:
         """The drafts of an answer; None if it gets none, or its conversation is not read yet."""
         most = task.job.speculate if task.job.speculate is not None else self.runtime.n_outputs * self.speculates
         # The small pool of a sliding window reuses cells in the middle of a crowded decode: the way back is gone then.
-        # Where answers are repeatable, each token is computed by itself.
-        can_draft = self.runtime.memory.rollback != "none" and not self.runtime.memory.piece
-        if task.phase != "generate" or most <= 0 or not can_draft or task.sampler is None:
+        can_cut = self.runtime.memory.rollback != "none"
+        is_exact = bool(self.runtime.memory.piece)  # a repeatable answer is computed token by token
+        if task.phase != "generate" or most <= 0 or not can_cut or is_exact or task.sampler is None:
             return None
         if (speculation := task.speculation) is None:
             drafter = SuffixDrafter(len(task.tokens) + sum(map(len, task.job.predicted)))
@@ -199,6 +193,12 @@ class DecodeStep:
         n = next((at for at, token in enumerate(draft) if token < 0 or self.runtime.is_end(token)), len(draft))
         draft = draft[:n]
         return draft[: task.sampler.n_possible(draft)]
+
+    def _end_of_piece(self, start: int) -> int:
+        """How far one decode may go that begins at this token of a prompt. A decode has room for a piece: no other task
+        runs beside one whose answer is repeatable, and a batch is no smaller (`Memory.piece`)."""
+        piece = self.pool.ledger.memory.piece
+        return start - start % piece + piece if piece else start + self.runtime.n_batch
 
     def _answers_stand(self, prompts: Sequence[Task], n_todo: int) -> bool:
         """Whether the running answers wait until these prompts, of so many tokens to compute, are read (`prefill`)."""
