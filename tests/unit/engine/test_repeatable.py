@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from array import array
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -22,6 +23,7 @@ from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.llamacpp.runtime import PIECE, ContextOptions, LlamaRuntime
 from shepherd.engine.llamacpp.weights import Weights
 from shepherd.engine.scheduler import EngineOptions
+from shepherd.engine.window import Feed, Miss
 
 N_CTX, N_ANSWER = 512, 6
 GREEDY = Sampling(temperature=0, ignore_eos=True)
@@ -149,14 +151,18 @@ async def steps(ticket: Ticket) -> list[Step]:
     return [step async for batch in ticket.batches() for step in batch]
 
 
-async def test_a_prompt_is_computed_in_whole_pieces_and_only_these_are_used_again(make: Make) -> None:
+async def test_a_prompt_is_computed_in_whole_pieces_and_only_these_are_used_again(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
     engine, runtime = make()
     prompt = words(40, 1)
     answer = [step for step in await steps(engine.submit(Job(prompt, 20))) if isinstance(step, int)]
     assert runtime.decoded == [(0, 0, 16), (0, 16, 16), (0, 32, 8), *((0, at, 1) for at in range(40, 59))]
     runtime.decoded.clear()
     following = prompt + array("i", answer) + words(10, 2)
+    caplog.set_level(logging.DEBUG, "shepherd.engine")
     assert (await steps(engine.submit(Job(following, 1))))[0] == Admitted(32, 38), "no token of the answer is used"
+    assert "hit, 32 of 70 prompt tokens are cached" in caplog.text
     assert runtime.decoded == [(0, 32, 16), (0, 48, 16), (0, 64, 6)]
 
 
@@ -186,6 +192,22 @@ async def test_an_answer_behind_a_branch_is_not_taken_for_a_prompt(make: Make) -
     answer = [step for step in await steps(engine.submit(Job(branch, 30))) if isinstance(step, int)]
     following = branch + array("i", answer) + words(3, 3)
     assert (await steps(engine.submit(Job(following, 1))))[0] == Admitted(16, 42)
+
+
+async def test_a_prompt_is_said_to_differ_where_it_does() -> None:
+    runtime = FakeRuntime(lambda tokens: 1, frozenset(), n_seq=1, n_batch=64, memory=repeatable(PLAIN, 16))
+    scheduler = scheduler_on(runtime, sequences=1)
+    feed = Feed(asyncio.get_running_loop())
+    scheduler.watch(feed)
+    prompt = words(80, 1)
+    for tokens in (prompt, prompt + words(9, 2), prompt, prompt[:41] + words(30, 3)):
+        scheduler.queue.add(Ticket(Job(tokens, 1), cast(Any, SilentLoop())))
+        while scheduler.waiting or scheduler.running:
+            scheduler.admit()
+            scheduler.step()
+    feed.end()
+    said = [fact async for facts in feed.batches() for fact in facts if isinstance(fact, Miss)]
+    assert [(miss.token, miss.of) for miss in said] == [(41, 71)]
 
 
 async def test_what_stays_of_a_prompt_whose_turns_leave_is_not_used_again(make: Make) -> None:
