@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 from tests.fake_engine import BYTES, PLAIN, RECURRENT, FakeRuntime, Faults, SilentLoop, scheduler_on
+from tests.in_time import PATIENCE_S
 from tests.unit.engine import tiny_gguf
 
 from shepherd.core import Sampling
@@ -226,6 +227,16 @@ async def test_a_saved_conversation_comes_back_in_whole_pieces(make: Make) -> No
     await steps(engine.submit(Job(words(60, 2), 1, owner=Owner("another"))))
     assert (await steps(engine.submit(Job(prompt, 1))))[0] == Admitted(32, 8)
     assert engine.stats().restored == 1
+
+
+async def test_a_conversation_on_disk_comes_back_in_whole_pieces(tmp_path: Path) -> None:
+    prompt, tiers = words(80, 1), Tiers(folder=tmp_path, disk_bytes=1 << 20)
+    for cached in (0, 64):
+        runtime = FakeRuntime(lambda tokens: 1, frozenset(), n_seq=1, n_batch=64, memory=repeatable(PLAIN, 16))
+        engine = InProcessEngine(runtime, options=EngineOptions(sequences=1, tiers=tiers))
+        assert engine.wait_for_disk(PATIENCE_S)
+        assert (await steps(engine.submit(Job(prompt, 1))))[0] == Admitted(cached, 80 - cached)
+        assert await asyncio.to_thread(engine.close)
 
 
 async def test_a_piece_that_is_interrupted_is_computed_again_as_a_whole(make: Make) -> None:
