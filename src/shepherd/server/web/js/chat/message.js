@@ -214,6 +214,7 @@ function Edit({ chat, at, text, onDone }) {
   useEffect(() => {
     area.current?.focus();
     area.current?.setSelectionRange(text.length, text.length);
+    return () => /** @type {HTMLElement | null} */ (document.querySelector(".composer textarea"))?.focus();
   }, []);
   const send = () => draft.trim() && chat.turn("edit", { text: draft, at }).then(onDone, tell);
   /** @param {KeyboardEvent} event */
