@@ -302,14 +302,20 @@ class App:
         assert loader is not None
         entry, name, began_s = dispatcher.catalogue.registry.get(key), str(key), time.monotonic()
         is_wanted = partial(dispatcher.pool.is_wanted, key)
+        told = self._starting or log_progress(name)
+
+        def report(loading: LoadProgress) -> None:
+            told(loading)
+            dispatcher.pool.report(key, loading)
+
         if self._starting is not None:
             if entry.backend == "tensorrt":  # takes minutes; it stands in no process of a rank, and so comes once
                 loading_log.info("Loading provider: %s", entry.name)
-            model = loader.open(entry, self._starting, is_wanted)
+            model = loader.open(entry, report, is_wanted)
         else:
             logger.info("loading model %r: %.1f MiB", name, entry.residency.n_bytes / 2**20)
             try:
-                model = loader.open(entry, log_progress(name), is_wanted)
+                model = loader.open(entry, report, is_wanted)
             except ConfigError as error:  # `ConfigError` is for the start only
                 raise EngineError(f"model {name!r} cannot be loaded: {error}") from error
             logger.info("model %r is loaded, after %.1f s", name, time.monotonic() - began_s)

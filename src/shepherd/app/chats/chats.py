@@ -21,7 +21,7 @@ import secrets
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -69,6 +69,7 @@ from shepherd.wire.base import public_error, shown
 
 if TYPE_CHECKING:
     from shepherd.app.conversations import Conversations, Target
+    from shepherd.app.loading import LoadProgress
     from shepherd.app.toolset import Toolset
     from shepherd.config import Config
     from shepherd.config.trust import FolderFile
@@ -159,6 +160,8 @@ class Chats:
         self.asked: dict[asyncio.Task[None], ChatPerson] = {}
         """By running turn, the person at its chat; those of guests are asked nothing."""
         self.running: set[asyncio.Task[None]] = set()
+        self.loading: set[asyncio.Task[None]] = set()
+        """They load the model of a chat in front of its next turn."""
         self.refused: set[FolderFile] = set()
         """Files of the folder that a person has not trusted."""
 
@@ -170,7 +173,7 @@ class Chats:
     async def aclose(self) -> None:
         """Stop the turns that run, and save what they have."""
         await asyncio.sleep(0)  # a task that is cancelled before its first step would never end its turn
-        running = set(self.running)
+        running = self.running | self.loading
         for task in running:
             task.cancel()
         if running:
@@ -452,6 +455,8 @@ class Chat:
         self._is_held = False
         """A command or a change runs: no turn may begin with half of it."""
         self._has_open_files = False
+        self._loading: set[Target] = set()
+        """What loads for it, and is told of."""
         self._turn: _Turn | None = None
         self._n_turns = 0
         self._saved: SavedConversation | None = None
@@ -579,7 +584,7 @@ class Chat:
         await self.changed("messages")
 
     async def move(self, name: str) -> None:
-        """Let another model answer from now on; it is loaded at the next turn. Raises: `Busy`, `InvalidRequest`."""
+        """Let another model answer from now on; it begins to load. Raises: `Busy`, `InvalidRequest`."""
         with self.held("change the model"):
             await self.take_model(name)
 
@@ -595,6 +600,43 @@ class Chat:
         self.set_mode(self.mode)
         restore_switches(self.session, self.switched_tools, enables=not self.shelf.owner.is_guest)
         await self.changed("model")
+        if not here.is_loaded(target):
+            task = asyncio.create_task(self._load())
+            self.shelf.chats.loading.add(task)
+            task.add_done_callback(self.shelf.chats.loading.discard)
+
+    async def _load(self) -> None:
+        with contextlib.suppress(ShepherdError):  # its readers have heard it; the next turn tries again
+            async with self._loaded():
+                pass
+
+    @contextlib.asynccontextmanager
+    async def _loaded(self) -> AsyncIterator[object]:
+        """Its model, loaded for the length of the block; readers hear how far it is. Raises: what loading raises."""
+        here, target, model = self.shelf.chats.conversations, self.target, self.session.model
+        is_told = not (here.is_loaded(target) or target in self._loading)
+
+        def tell(loading: LoadProgress) -> None:
+            if target in self._loading:
+                share = round(loading.fraction, 2) if loading.stage == "weights" else None
+                self.log.put("loading", {"model": model, "stage": loading.stage, "share": share}, replaces=True)
+
+        async with contextlib.AsyncExitStack() as stack:
+            if is_told:
+                self._loading.add(target)
+                self.log.put("loading", {"model": model, "stage": "waiting", "share": None})
+            try:
+                with here.hearing(target, tell) if is_told else contextlib.nullcontext():
+                    found = await stack.enter_async_context(here.kept_loaded(target))
+            except ShepherdError as error:
+                if is_told:
+                    self.log.put("loaded", {"model": model, "error": error.message})
+                raise
+            finally:
+                self._loading -= {target} if is_told else set()
+            if is_told:
+                self.log.put("loaded", {"model": model})
+            yield found
 
     @property
     def modes(self) -> dict[Mode, str]:
@@ -689,15 +731,13 @@ class Chat:
 
     async def _play(self, turn: _Turn, stream: Callable[[], AsyncGenerator[TurnEvent, None]]) -> None:
         reason, problem = "done", None
-        here, timing = self.shelf.chats.conversations, _Timing()
+        timing = _Timing()
         try:
             if self.missing_model:
                 self.log.put("missing_model", {"model": self.missing_model, "instead": self.session.model})
-            if not here.is_loaded(self.target):
-                self.log.put("loading", {"model": self.session.model})
             await self.open_files()
             await self._read_instructions()
-            async with here.kept_loaded(self.target) as model:
+            async with self._loaded() as model:
                 self._instruct(model)
                 self._recognise(model)
                 async with aclosing(stream()) as events:

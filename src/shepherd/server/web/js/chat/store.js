@@ -300,6 +300,9 @@ export class Chat {
     this.loading.value = event.model;
     this.#does(`Loading ${event.model}`);
   }
+  on_loaded() {
+    this.loading.value = "";
+  }
   /** @param {any} event */
   on_evicted({ tokens }) {
     this.note(`${formatCount(tokens)} tokens left the window`);
