@@ -69,7 +69,8 @@ async def test_a_chat_with_a_provider_is_answered_by_it_after_a_restart_or_says_
 
 async def test_another_model_begins_to_load_at_once_and_says_how_far_it_is(tmp_path: Path) -> None:
     ram = '[models.ram]\npath = "embedded"\nload = "demand"\nisolate = false\n[caches.two]\nmodel = "ram"\n'
-    broken = f'[models.ewe]\npath = "{tmp_path / "ewe.gguf"}"\nload = "demand"\nisolate = false\n[caches.three]\nmodel = "ewe"\n'
+    broken = f'[models.ewe]\npath = "{tmp_path / "ewe.gguf"}"\nload = "demand"\nisolate = false\n'
+    broken += '[caches.three]\nmodel = "ewe"\n'
     (tmp_path / "ewe.gguf").write_bytes(catalog.embedded().read_bytes())
     async with loaded(made_app(tmp_path, LAMB.replace("[caches", "isolate = false\n[caches") + ram + broken)) as app:
         chat = await app.chats.of(Owner()).create(None, None)
