@@ -178,6 +178,8 @@ class Chats:
             task.cancel()
         if running:
             await asyncio.wait(running)
+        for shelf in self._shelves.values():
+            shelf.close()
 
 
 class ChatShelf:
@@ -329,6 +331,11 @@ class ChatShelf:
         """Nothing finds it any more."""
         if self.holds(chat):
             del self._open[chat.id]
+            chat.files.close()
+
+    def close(self) -> None:
+        for chat in self._open.values():
+            chat.files.close()
 
     def rename(self, chat: Chat, id: str, *, is_copy: bool) -> None:
         """The chat has another id from now on. The former one still finds it, or if it `is_copy`, the other one."""
@@ -349,7 +356,7 @@ class ChatShelf:
             id for id, each in self._open.items() if not each.is_running and not each.log.n_readers and each != chat
         ]
         for id in idle[: max(0, len(self._open) - MOST_OPEN)]:
-            del self._open[id]
+            self.drop(self._open[id])
 
     async def _made(self, id: str, target: Target) -> Chat:
         chats, owner, log = self.chats, self.owner, EventLog(time.time_ns() // 1_000_000)
@@ -549,9 +556,10 @@ class Chat:
         """Ask a question; the number of the turn, which runs from now on. Raises: `Busy`, `InvalidRequest`."""
         self.refuse_if_running("send another message")
         parts = (*modes.notices(self.mode, self.session.messages), *self.attached, *parts)
-        self.attached.clear()
         n = len(self.session.messages)
-        return self._begin("send", n, (Message("user", tuple(parts)),), lambda: self.session.chat(parts))
+        number = self._begin("send", n, (Message("user", tuple(parts)),), lambda: self.session.chat(parts))
+        self.attached.clear()
+        return number
 
     def resume(self) -> int:
         """Continue an interrupted turn; as `send`."""
@@ -751,7 +759,7 @@ class Chat:
             logger.exception("a turn of a chat failed unexpectedly")
             reason, problem = "error", {"code": "server_error", "message": public_error(error)[1]}
         try:
-            self.files.begin_turn()
+            await in_pool("files", self.files.begin_turn)
             await self.save()
         except asyncio.CancelledError:
             reason = "stopped"
@@ -782,7 +790,7 @@ class Chat:
             extra = {"summary": event.summary, "diff": event.diff}
             self._results[event.result.call_id] = {name: value for name, value in extra.items() if value}
         elif isinstance(event, Finished):  # its calls run after this event
-            self.files.begin_turn()
+            await in_pool("files", self.files.begin_turn)
         put_event(self.log, event, timing.call, shown)
         if isinstance(event, Finished) and event.reason == "tool_calls":
             with contextlib.suppress(SaveError):  # the end of the turn tries again, and reports it
