@@ -320,14 +320,5 @@ def _parts(options: Mapping[str, Any]) -> Iterator[CheckResult]:
 
 
 CHECKS: tuple[Check, ...] = (
-    _versions,
-    _library,
-    _processor,
-    _gpu,
-    _memory,
-    _configuration,
-    _models,
-    _configured,
-    _providers,
-    _parts,
-)
+    _versions, _library, _processor, _gpu, _memory, _configuration, _models, _configured, _providers, _parts,
+)  # fmt: skip

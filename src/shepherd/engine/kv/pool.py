@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from shepherd.core import EngineError
-from shepherd.engine.base import CachedPrefix, Chunk, Copy, Forget, Op, Owner, Runtime, Span
+from shepherd.engine.base import CachedPrefix, Chunk, Copy, Forget, Op, Owner, Remove, Runtime, Span
 from shepherd.engine.kv.checkpoint import CHECKPOINT_BYTES, Checkpoints
 from shepherd.engine.kv.ledger import Ledger, LedgerError, Match, Resident, common_prefix
 from shepherd.engine.kv.plan import Plan, Range, Tail
@@ -280,6 +280,8 @@ class Pool:
     def _answered_at(self, source: Resident) -> int:
         """Where its last answer begins, as nearly as the sequence can be cut back to it."""
         end = source.n_prompt - 1
+        if self.ledger.memory.piece:
+            return source.reach(end, self.ledger.memory)
         return min(end, source.spans[-1].stop) if source.spans and not self.ledger.memory.share else end
 
     def _costs_to_share(self, source: Resident, length: int) -> bool:
@@ -330,6 +332,14 @@ class Pool:
             self.apply(self.ledger.forget(resident))
             raise OperationRefused
         self._do(resident, self.ledger.cut(resident, length))
+
+    def extend(self, resident: Resident, tokens: array[int], n: int) -> None:
+        """Record that `tokens` were decoded at the end of a sequence, of which the first `n` stay. Raises:
+        `OperationRefused`."""
+        position = resident.end + n
+        self.ledger.extend(resident, tokens[:n])
+        if n < len(tokens):
+            self._do(resident, [Remove(resident.id, position)])
 
     def close_gaps(self, resident: Resident) -> None:
         """Move the tokens behind holes forward, if that is exact. Raises: `OperationRefused`."""
@@ -598,6 +608,7 @@ class Pool:
             low=max(self.runtime.held(resident.id)[0], 0),
             owner=replace(resident.owner, n_common=0),
             n_system=resident.n_system,
+            n_pure=resident.n_pure,
             session=resident.session,
         )
 
@@ -621,6 +632,7 @@ class Pool:
         resident = self.ledger.adopt(snapshot.tokens, snapshot.runs, snapshot.owner)
         resident.spans, resident.n_prompt, resident.n_system = snapshot.spans, snapshot.n_prompt, snapshot.n_system
         resident.checkpoints, resident.session = list(snapshot.checkpoints), snapshot.session
+        resident.n_pure = snapshot.n_pure
         if not self.runtime.load(resident.id, snapshot.state):
             logger.warning("a saved conversation could not be loaded into cache %r and is computed again", self._name)
             self.apply(self.ledger.forget(resident))
