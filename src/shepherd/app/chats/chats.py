@@ -643,7 +643,8 @@ class Chat:
             finally:
                 self._loading -= {target} if is_told else set()
             if is_told:
-                self.log.put("loaded", {"model": model})
+                failed = {} if here.is_loaded(target) else {"error": "it cannot be loaded, and another one answers"}
+                self.log.put("loaded", {"model": model} | failed)
             yield found
 
     @property
