@@ -71,6 +71,7 @@ export function Header({ chat }) {
   const about = chat.about.value ?? {};
   const { models, modes } = options.value ?? {};
   const id = chat.id.value;
+  const { model: loaded, share } = chat.loading.value ?? {};
   const title = id === null ? "New chat" : about.title || "Untitled";
   useEffect(() => void refreshOptions(id), [id]);
   useEffect(() => void (document.title = id === null ? "Shepherd" : `${title} · Shepherd`), [title]);
@@ -89,6 +90,7 @@ export function Header({ chat }) {
       <${Button} label=${windowOpen.value ? "Hide the living window" : "Show the living window"} icon="window" kind="quiet wide" short
         aria-expanded=${String(windowOpen.value)} onClick=${toggleWindow} />
     </div>
+    ${loaded && html`<p class="loading" role="status">Loading ${loaded}<progress aria-label=${`Loading ${loaded}`} value=${share ?? undefined} /></p>`}
   </header>`;
 }
 

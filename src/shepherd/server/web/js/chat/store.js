@@ -43,7 +43,6 @@ export async function refreshOptions(id) {
 const DOES = /** @type {Record<string, (event: any) => string>} */ ({
   started: () => "Reading",
   progress: ({ done, total }) => `Reading ${formatCount(done)} of ${formatCount(total)} tokens`,
-  loading: ({ model }) => `Loading ${model}`,
   text: () => "Writing",
   thought: () => "Thinking",
   call: ({ name }) => `Calling ${name}`,
@@ -53,6 +52,7 @@ const DOES = /** @type {Record<string, (event: any) => string>} */ ({
 /** Quiet lines, by the event that they tell; "" = none. */
 const NOTES = /** @type {Record<string, (event: any) => string>} */ ({
   missing_model: ({ model, instead }) => `${model} is not there any more: ${instead} answers`,
+  loaded: ({ model, error }) => (error ? `${model} was not loaded: ${error}` : ""),
   evicted: ({ tokens }) => `${formatCount(tokens)} tokens left the window`,
   started: ({ model, instead_of }) =>
     instead_of?.length ? `${model} answers instead of ${instead_of.join(", ")}` : "",
@@ -129,6 +129,8 @@ export class Chat {
     this.messages = signal(/** @type {Message[]} */ ([]));
     this.live = signal(/** @type {Live | null} */ (null));
     this.questions = signal(/** @type {Question[]} */ ([]));
+    /** The event of the model that is loaded now; null = none is. */
+    this.loading = signal(/** @type {any} */ (null));
     /** Why the last turn failed, or why the chat cannot be read. */
     this.problem = signal("");
     /** Quiet lines, by the index of the answer in front of which they stand. */
@@ -204,6 +206,7 @@ export class Chat {
       this.questions.value = questions ?? [];
       this.about.value = about;
       this.problem.value = "";
+      this.loading.value = null;
       // Where a turn runs, its events are replayed from its beginning.
       if (!about.running) this.live.value = null;
     });
@@ -312,6 +315,13 @@ export class Chat {
   /** @param {any} event */
   on_started({ recalled }) {
     if (recalled) this.note(`Came back: ${recalled.words?.join(", ") || "something said earlier"}`);
+  }
+  /** @param {any} event */
+  on_loading(event) {
+    this.loading.value = event;
+  }
+  on_loaded() {
+    this.loading.value = null;
   }
   /** @param {any} event */
   on_text({ text }) {
