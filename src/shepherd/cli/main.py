@@ -7,6 +7,7 @@ imported until a command runs, so that `shepherd --help` stays cheap.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import gc
@@ -25,8 +26,6 @@ from shepherd.cli.text import clean, wrapped
 
 _BARE = "shepherd.bare"
 """Key in `ctx.meta`: the chat was started without the word `chat`."""
-N_IMPORTED = 200_000
-"""More objects than a start makes; none of those is garbage."""
 
 
 class ShepherdCommand(click.Command):
@@ -296,11 +295,9 @@ def main(*words: str) -> None:
         gc.set_threshold(*usual)
 
     gc.callbacks.append(has_started)
-    gc.set_threshold(N_IMPORTED)
-    try:
-        cli.main(args=[*words, *sys.argv[1:]], prog_name="shepherd")
-    finally:
-        gc.freeze()  # what is left ends with the process
+    gc.set_threshold(200_000)  # more objects than a start makes
+    atexit.register(gc.freeze)  # what is left ends with the process
+    cli.main(args=[*words, *sys.argv[1:]], prog_name="shepherd")
 
 
 serve_main, optimize_main, build_main = (partial(main, word) for word in ("serve", "optimize", "build"))
