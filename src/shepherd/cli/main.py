@@ -1,8 +1,7 @@
 """The command `shepherd`: how a command line is read, and the outermost error handler.
 
-`shepherd` and `shepherd MODEL` are the chat; a first word that is no command is a model. Shared options mean the same
-before and after the command's name. Not here: which commands exist (`subcommands.py`), what they do. Only click is
-imported until a command runs, so that `shepherd --help` stays cheap.
+`shepherd` and `shepherd MODEL` are the chat; a first word that is no command is a model. Shared options may stand
+before a command's name, too. Not here: which commands exist (`subcommands.py`). Until one runs, only click is imported.
 """
 
 from __future__ import annotations
