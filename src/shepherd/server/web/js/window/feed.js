@@ -14,7 +14,7 @@ import { follow } from "../api.js";
  * @typedef {{cache: string, seq: number | string, session: string | null, tier: "cells" | "memory" | "disk",
  *   n_ctx: number, tokens: number, held: number, spans: Span[]}} Sequence
  * @typedef {{cached: number, new: number, first_token_s: number | null, tokens_per_s: number | null}} Turn
- * @typedef {{type: string, key: number, at: number, session: string | null, [field: string]: any}} Happening
+ * @typedef {{type: string, key: number, at?: number, session: string | null, [field: string]: any}} Happening
  * @typedef {{model: string, n_ctx: number, used?: number, ram_bytes?: number, disk_bytes?: number,
  *   sequences?: any[]}} Cache as `GET v1/caches` has it; before the first figures only its model and its size
  */
@@ -31,8 +31,6 @@ export const turns = signal(/** @type {Map<string, Turn[]>} */ (new Map()));
 export const happenings = signal(/** @type {Happening[]} */ ([]));
 /** By the name of the cache. */
 export const pool = signal(/** @type {Record<string, Cache>} */ ({}));
-/** How often the stream has begun; what happened before may have been missed. */
-export const beginning = signal(0);
 /** Why there is no stream, as a sentence. */
 export const failure = signal("");
 
@@ -57,7 +55,6 @@ const APPLY = {
     if (version === VERSION) {
       now.clear();
       pool.value = caches;
-      beginning.value += 1;
     } else failure.value = `The server sends version ${version} of the window; this page reads ${VERSION}. Reload it.`;
   },
   spans: (event) => now.set(keyOf(event), event),
