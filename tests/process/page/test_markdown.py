@@ -96,6 +96,7 @@ TEXTS = {
 }
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("name", TEXTS)
 async def test_elements_are_those_of_the_whole_text_however_it_is_cut(page: Any, name: str) -> None:
     text = TEXTS[name]

@@ -88,6 +88,7 @@ REST = {"narrow-light": ("light", NARROW), "wide-dark": ("dark", WIDE)}
 TAKEN = LOOKS | amount({}, REST)
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(("scheme", "size"), TAKEN.values(), ids=TAKEN)
 async def test_no_state_has_a_violation_for_axe(
     scheme: Literal["light", "dark"], size: tuple[int, int], house: House, visiting: Visiting
