@@ -231,6 +231,11 @@ OPTIONS: Mapping[str, tuple[click.Option, ...]] = {
             default=None,
             help="Remove the oldest turns from a full context.",
         ),
+        _option(
+            "--speculate/--no-speculate",
+            default=None,
+            help="Draft what a conversation may repeat, and check the drafts in one step, or not.",
+        ),
         _option("--gpu-layers", type=layers, metavar="N", help="Layers to put on the GPU; 'all' for every one."),
         _option("--rpc-servers", **_NAMES, help="Spread the model over these workers, HOST:PORT with commas between."),
         _option("--threads", **_INT, help="CPU threads; by default, and with 0, the free cores."),

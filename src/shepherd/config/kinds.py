@@ -237,6 +237,11 @@ PRICES = Kind("prices such as {input = 3.0, cached = 0.3, output = 15.0}, for a 
 HOSTS = Kind("a list of hosts such as wiki.lan, *.example or 10.0.0.5:8080", _matching(r"[^\s/@]+"), _split)
 VARIABLES = Kind("a list of names of environment variables, or globs", _matching(r"[^\s=]+"), _split)
 FLAG = Kind("true or false", lambda value, base: _check(isinstance(value, bool), value), _parse_flag)
+AUTO_FLAG = Kind(
+    'true, false, or "auto"',
+    lambda value, base: None if value == "auto" else FLAG.accept(value, base),
+    lambda text: "auto" if text.strip().lower() == "auto" else _parse_flag(text),
+)
 PATH = Kind("a path", lambda value, base: base.resolve(_text(value, base)))
 PROJECTOR = Kind(
     'a path, or "none"', lambda value, base: "none" if value == "none" else base.resolve(_text(value, base))

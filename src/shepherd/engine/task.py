@@ -6,7 +6,7 @@ import math
 import time
 from array import array
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -14,6 +14,7 @@ from shepherd.engine import media
 from shepherd.engine.base import Done, Job, Media, PromptScores, Runtime, Scored, Ticket, TokenSampler
 from shepherd.engine.kv.ledger import Resident
 from shepherd.engine.kv.plan import Tail
+from shepherd.engine.speculation import Speculation
 from shepherd.engine.stats import SequenceStats
 from shepherd.engine.window import Turn
 
@@ -36,6 +37,8 @@ class Task:
     tail: Tail | None = None
     """To be put behind the first of these ranges once that is computed."""
     sampler: TokenSampler | None = None
+    speculation: Speculation | None = None
+    """Its drafts, from its first one on."""
     prompt_scores: list[Scored] = field(default_factory=list)
     """Scores of the prompt's tokens computed so far, if the job asks for them."""
     n_generated: int = 0
@@ -122,6 +125,10 @@ class Task:
         n = len(self.tokens)
         self.todo.append((n - 1, n))
 
+    def accept(self, tokens: Sequence[int]) -> None:
+        """Append tokens that are computed already, and are followed by one that is not (`add`)."""
+        self.tokens.extend(tokens)
+
     def advance(self, n: int) -> None:
         start, stop = self.todo[0]
         if start + n == stop:
@@ -157,4 +164,6 @@ class Task:
             tokens_per_s=self.tokens_per_s(now_s),
             idle_s=0.0,
             background=resident.background,
+            drafted=self.speculation.n_drafted if self.speculation else 0,
+            accepted=self.speculation.n_accepted if self.speculation else 0,
         )

@@ -1,4 +1,4 @@
-"""The keyboard alone: a person who clicks nothing begins a chat, stops, edits, branches, and answers a question."""
+"""The keyboard alone: a person who clicks nothing begins a chat, stops, edits, goes between branches, and answers a question."""
 
 from __future__ import annotations
 
@@ -63,6 +63,13 @@ async def test_a_chat_is_written_stopped_and_edited_without_a_click(house: House
     await expect(page.get_by_role("textbox", name="Edit question")).to_be_focused()
     await keys.press("Control+A")
     await keys.type("Second")
+    await keys.press("Enter")
+    await person.hears("This is about Second.")
+
+    await reach(visit, page.get_by_role("button", name="Branch before"), "Shift+Tab")
+    await keys.press("Enter")
+    await person.hears("four five")
+    await reach(visit, page.get_by_role("button", name="Next branch"))
     await keys.press("Enter")
     await person.hears("This is about Second.")
 

@@ -1,13 +1,17 @@
-"""Names of strangers stay text: of files in the picker and among the attachments, of facts and memories."""
+"""Names of strangers stay text: of files in the picker and among the attachments, of facts, memories and models."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from playwright.async_api import FilePayload, expect
+from playwright.async_api import FilePayload, Route, expect
 from tests.browser import PAYLOADS, Visit
-from tests.process.page.conftest import House
+from tests.process.page.conftest import House, Visiting
 from tests.process.page.person import Person
 from tests.process.page.test_hostile import unsafe
+
+from shepherd.core import Message
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -53,3 +57,43 @@ async def test_no_payload_runs_as_a_fact_or_a_memory(house: House, script: Visit
             f"{script.address}v1/memory/facts", params={"key": f"{at} {payload}"}
         )
         assert gone.ok, await gone.text()
+
+
+def hostile(value: Any, at: int = 0) -> Any:
+    """An answer of the server whose lists have a further row for each payload, with that as each of its texts."""
+    if isinstance(value, dict):
+        return {name: hostile(each) for name, each in value.items()}
+    if not isinstance(value, list) or not value or not isinstance(value[0], dict):
+        return value
+    return [*value, *({name: spoilt(each, payload) for name, each in value[0].items()} for payload in NAMES)]
+
+
+def spoilt(value: Any, payload: str) -> Any:
+    return payload if isinstance(value, str) else [payload] if isinstance(value, list) else value
+
+
+async def test_no_payload_runs_as_the_name_of_a_model(house: House, visiting: Visiting) -> None:
+    """Of a hub, of an upstream, of a saved conversation: in the picker, in the lines of a turn, in the panels."""
+
+    async def spoil(route: Route) -> None:
+        answer = await route.fetch()
+        await route.fulfill(response=answer, json=hostile(await answer.json()))
+
+    saved = [house.save(name, (Message.user("Hello?"), Message.assistant("Hello.")), model=name) for name in NAMES]
+    async with visiting(house.address, f"#/chat/{saved[0]}") as visit:
+        page, person = visit.page, Person(visit.page)
+        for path in ("v1/chats/options?*", "v1/models/here", "v1/usage?*"):
+            await page.route(f"{visit.address}{path}", spoil)
+        await page.reload()
+        await person.says("Hello!")
+        await expect(page.get_by_text(f"{NAMES[0]} is not there any more")).to_be_visible()
+        await person.hears("Hello")
+        await page.get_by_role("button", name="Model: ").click()
+        await expect(page.get_by_role("menuitemradio", name=NAMES[-1])).to_be_visible()
+        assert await unsafe(page) == []
+        for panel in ("Models", "Usage"):
+            await page.goto(f"{visit.address}#/{panel.lower()}")
+            await expect(page.get_by_role("main").get_by_text(NAMES[-1]).first).to_be_visible()
+            assert await unsafe(page) == []
+    for each in saved:
+        house.chats.remove(each)

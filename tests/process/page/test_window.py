@@ -106,16 +106,17 @@ async def test_what_has_left_is_read_brought_back_and_forgotten(house: House, vi
     await dialog.get_by_role("button", name="Bring back").click()
     await expect(dialog).to_have_count(0)
     name = urlsplit(page.url).fragment.removeprefix("/chat/")
-    brought = "(name) => import('/web/js/window/quotes.js').then(({quotesOf}) => quotesOf(name).value)"
+    await expect(page.get_by_role("list", name="Goes with the message")).to_contain_text("1 message brought back")
+    brought = "(name) => import('/web/js/chat/store.js').then(({chatOf}) => chatOf(name).quotes.value)"
     assert await page.evaluate(brought, name) == [{"id": 7, "role": "user", "text": "Biscuit <b>eats</b> seeds."}]
 
     await page.get_by_role("button", name="Left: oldest exchange").click()
     await dialog.get_by_role("button", name="Forget…").click()
-    await expect(dialog).to_contain_text("This deletes 1 message from the memory, for good.")
-    await dialog.get_by_role("button", name="Forget", exact=True).click()
-    await expect(dialog).to_have_count(0)
-    ids = {"messages": [7]}
-    assert asked == [["1,2"], ["1,2"], {**ids, "dry_run": True}, {**ids, "dry_run": False}]
+    forget = page.get_by_role("dialog", name="Forget what has left?")
+    await expect(forget).to_contain_text("1 message would be forgotten")
+    await forget.get_by_role("button", name="Forget 1").click()
+    await expect(forget).to_have_count(0)
+    assert asked == [["1,2"], ["1,2"], {"messages": [7], "dry_run": True}, {"messages": [7]}]
 
 
 async def test_a_piece_shows_its_tokens_page_by_page(house: House, visit: Visit) -> None:

@@ -61,9 +61,10 @@ class Track:
 class Life:
     """A runtime, and what its sequences should hold."""
 
-    def __init__(self, weights: Weights, options: ContextOptions) -> None:
+    def __init__(self, weights: Weights, options: ContextOptions, n: int) -> None:
         self.weights = weights
         self.options = options
+        self.n = n
         self.runtime = LlamaRuntime(weights, options)
         self.random = random.Random(5)
         self.tracks: dict[int, Track] = {}
@@ -423,17 +424,23 @@ def schedule(life: Life) -> None:
     life.errors["choices"], life.facts = matrix_scheduler.tell(life.weights, options)
 
 
+def draft(life: Life) -> None:
+    """Answers with and without drafts on a real cache; see `matrix_scheduler.py`."""
+    options = replace(life.options, n_ctx=matrix_scheduler.N_CTX, n_seq=8, n_outputs=40)
+    life.errors["choices"], life.facts = matrix_scheduler.tell_drafts(life.weights, options, life.n)
+
+
 STORIES = {
     story.__name__: story
     for story in (
         live, shift_anyway, hole_anyway, roll_back_anyway, roll_back_over_reused_cells, share_anyway, abort_anyway,
-        hole_elsewhere, share_by_checkpoint, close_holes, fill, refuse, schedule,
+        hole_elsewhere, share_by_checkpoint, close_holes, fill, refuse, schedule, draft,
     )
 }  # fmt: skip
 
 
 def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """`kind` or `path`, `story`, and fields of `ContextOptions` as `options`."""
+    """`kind` or `path`, `story`, how many times (`n`), and fields of `ContextOptions` as `options`."""
     path = folder / (f"{request['kind']}.gguf" if "kind" in request else Path(request["path"]).name)
     if not path.exists():
         if "kind" in request:
@@ -444,7 +451,7 @@ def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
     options = ContextOptions(
         n_ctx=N_CTX, n_seq=N_SEQ, n_batch=N_BATCH, n_ubatch=N_BATCH, n_threads=1, **request.get("options", {})
     )
-    life = Life(weights, options)
+    life = Life(weights, options, request.get("n", 1))
     STORIES[request.get("story", "live")](life)
     life.runtime.close()
     weights.close()

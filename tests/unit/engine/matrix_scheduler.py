@@ -10,19 +10,21 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any, cast
 
-from tests.fake_engine import SilentLoop, scheduler_on
+from tests.fake_engine import SilentLoop, SteadyCost, scheduler_on
 
 from shepherd.core import Evicted, Sampling
 from shepherd.engine.base import Admitted, Chunk, Done, Job, Span, Ticket
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
 from shepherd.engine.llamacpp.weights import Weights
+from shepherd.engine.speculation import Speculator
 
 GREEDY = Sampling(temperature=0, ignore_eos=True)
-N_CTX, N_ANSWER = 512, 6
+N_CTX, N_ANSWER, N_DRAFTED = 512, 6, 24
 
 
 class Bench:
@@ -45,7 +47,9 @@ class Bench:
         return [self.random.randrange(self.weights.n_vocab) for _ in range(n)]
 
     def submit(self, tokens: Sequence[int], **more: Any) -> Ticket:
-        ticket = Ticket(Job(array("i", tokens), N_ANSWER, GREEDY, **more), cast(Any, SilentLoop()))
+        ticket = Ticket(
+            Job(array("i", tokens), **{"max_tokens": N_ANSWER, "sampling": GREEDY} | more), cast(Any, SilentLoop())
+        )
         self.scheduler.queue.add(ticket)
         return ticket
 
@@ -114,6 +118,41 @@ def tell(weights: Weights, options: ContextOptions) -> tuple[float, dict[str, ob
         assert bench.scheduler.queue.stats().restored > 0
     bench.runtime.close()
     return bench.worst, dict(bench.cached)
+
+
+def tell_drafts(weights: Weights, options: ContextOptions, n: int) -> tuple[float, dict[str, object]]:
+    """`n` answers without drafts, and again with drafts: the widest gap between the two best logits where they differ,
+    and counts. The drafts are the answers from before, most of them with a token changed, so that some of each is
+    refused. Others are computed beside them, and conversations leave the small cache for the next ones."""
+    bench = Bench(weights, options)
+    decode = bench.scheduler._decode
+    bench.scheduler._decode = replace(decode, speculator=Speculator(SteadyCost(0.0)))
+    n_different = 0
+    for _ in range(n):
+        prompts = [bench.say(bench.random.randint(8, 40)) for _ in range(bench.random.randint(1, 3))]
+        plain = [bench.submit(prompt, max_tokens=N_DRAFTED, speculate=0) for prompt in prompts]
+        bench.run()
+        answers = [[step for step in ticket._steps if isinstance(step, int)] for ticket in plain]
+        drafted = []
+        for prompt, answer in zip(prompts, answers, strict=True):
+            expected = array("i", [*prompt[-3:], *answer])
+            if bench.random.random() < 0.8:
+                expected[bench.random.randrange(3, len(expected))] = bench.random.randrange(weights.n_vocab)
+            drafted.append(bench.submit(prompt, max_tokens=N_DRAFTED, speculate=16, predicted=(expected,)))
+        bench.run()
+        for prompt, answer, ticket in zip(prompts, answers, drafted, strict=True):
+            found = [step for step in ticket._steps if isinstance(step, int)]
+            assert len(found) == len(answer) == N_DRAFTED
+            if found != answer:
+                n_different += 1
+                bench.compare(prompt, found)
+                bench.compare(prompt, answer)
+    totals = bench.scheduler.queue.stats()
+    bench.runtime.close()
+    return bench.worst, {
+        "answers": totals.jobs // 2, "different": n_different, "drafted": totals.drafted_tokens,
+        "accepted": totals.accepted_tokens, "dropped": totals.dropped,
+    }  # fmt: skip
 
 
 def evict(bench: Bench) -> None:

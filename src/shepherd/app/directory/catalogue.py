@@ -540,12 +540,17 @@ class Catalogue:
 
     async def delete(self, name: str) -> None:
         """Take away a name that a client has given; or unload a pulled model as soon as nothing uses it, and remove its
-        files. Raises: `UnknownModel`; `InvalidRequest` for what the configuration names."""
+        files; or those of an unfinished pull. Raises: `UnknownModel`; `InvalidRequest` for what the configuration
+        names, and for a pull that runs."""
         await self.look_again()
         if await asyncio.to_thread(self.names.forget, name):
             return
         served = self._pulled.get(self.names.meaning(name))
         if served is None and not self._exists(name):
+            from shepherd.models.pull.staging import discard_named  # noqa: PLC0415 - few programs pull
+
+            if await asyncio.to_thread(discard_named, self.names.folder, name):
+                return
             raise UnknownModel(name, known=self.known())
         if served is None or served.own is None or find_name(name, self._config.aliases) is not None:
             raise InvalidRequest(

@@ -70,12 +70,13 @@ class Deadlines:
 class Limits:
     """Of what a provider sends; unpacked, where it is compressed."""
 
-    stream_bytes: int = 128 * 2**20
-    """400,000 tokens as providers send them, 80,000 with the likelihoods of 20 others each."""
+    stream_bytes: int = 512 * 2**20
+    """1,600,000 tokens as providers send them, an answer of more than 5 MB; 320,000 with the likelihoods of 20 others
+    each."""
     record_bytes: int = MAX_RECORD_BYTES
-    records: int = 1_000_000
+    records: int = 2_000_000
     """Of a stream: each is a token, or more."""
-    steps: int = 4_000_000
+    steps: int = 8_000_000
     """Pieces in which a body comes: a record has a few."""
     body_bytes: int = MAX_RECORD_BYTES
     """Of an answer that is no stream."""

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from shepherd.core import InvalidRequest, ShepherdError
+from shepherd.core import EngineError, InvalidRequest, ShepherdError
 from shepherd.models.pull.plan import Plan
 from shepherd.models.pulled import PARTIAL, ModelFile, pulled_models
 from shepherd.models.sizing import gib
@@ -86,6 +86,18 @@ def discard(found: Unfinished) -> None:
             raise InvalidRequest(f"a pull of {found.name} runs; stop it first", field="name")
         shutil.rmtree(found.folder)
         plan_file(found.folder).unlink(missing_ok=True)
+
+
+def discard_named(root: Path, name: str) -> bool:
+    """Remove what the unfinished pulls of a name have left; False where there are none. Raises: `InvalidRequest` while
+    one runs; `EngineError`."""
+    left = [each for each in unfinished(root) if each.name.casefold() == name.casefold()]
+    try:
+        for each in left:
+            discard(each)
+    except OSError as error:
+        raise EngineError(f"{error.filename or root} cannot be removed: {error.strerror or error}") from error
+    return bool(left)
 
 
 def discard_waste(root: Path) -> None:

@@ -239,6 +239,8 @@ def _of_engines(stats: Stats) -> Iterator[Metric]:
 _REPLICA = ("provider", "replica")
 _TOTALS = (
     ("shepherd_generated_tokens", "generated_tokens", "Tokens of answers."),
+    ("shepherd_drafted_tokens", "drafted_tokens", "Tokens that were proposed for answers, and checked together."),
+    ("shepherd_accepted_tokens", "accepted_tokens", "Of those, the tokens that the model drew as well."),
     ("shepherd_evictions", "evictions", "How often old turns left the context of a conversation."),
     ("shepherd_evicted_messages", "evicted_messages", "Messages that left it."),
     ("shepherd_evicted_tokens", "evicted_tokens", "Tokens that left it."),

@@ -355,7 +355,7 @@ def _sampling(request: Request, *, is_thinking: bool) -> Json:
 
 _KNOWN = frozenset((
     "model", "messages", "system", "tools", "tool_choice", "thinking", "output_config", "output_format", "max_tokens",
-    "stream", "stop_sequences", "temperature", "top_p", "top_k", "metadata", "thread", "cache_control",
+    "stream", "stop_sequences", "temperature", "top_p", "top_k", "metadata", "thread", "cache_control", "speculative",
 ))  # fmt: skip
 """Fields that `Request` has a word for, and those that belong to the client's own account."""
 

@@ -56,6 +56,7 @@ from shepherd.wire.openai.signatures import (
     encode_extra,
 )
 from shepherd.wire.sampling import LORA
+from shepherd.wire.speculation import PREDICTION
 from shepherd.wire.tools import free_text
 from shepherd.wire.values import BrokenAnswer, object_at, objects_in, record_of, text_in, texts_in
 
@@ -114,7 +115,9 @@ def encode_request(request: Request, endpoint: Endpoint) -> Json:
     return shared_fields.assembled(own, request, endpoint, PROTOCOL, _WORDS)
 
 
-_WORDS = frozenset(name for field in FIELDS if field is not LORA for name in (field.name, *field.also)) | {
+_KEPT = (LORA, PREDICTION)
+"""Fields that a provider gets as they came: they are about its own model."""
+_WORDS = frozenset(name for field in FIELDS if field not in _KEPT for name in (field.name, *field.also)) | {
     "messages", "functions", "function_call", "input", "instructions", "structured_outputs", "grammar", "json_schema",
     "grammar_lazy", "guided_json", "guided_json_object", "guided_regex", "guided_choice", "guided_grammar",
     "guided_structural_tag",

@@ -151,8 +151,10 @@ async def test_the_promised_metrics_are_there_with_their_labels() -> None:
 
 
 async def test_llama_servers_names_are_there_with_figures_of_all_caches() -> None:
-    first = replace(MAIN, decodes=20, decoded_chunks=30, prefill_s=1.5, generate_s=5.0)
-    second = replace(FAST, decodes=20, decoded_chunks=20, prefill_s=0.51)
+    first = replace(
+        MAIN, decodes=20, decoded_chunks=30, prefill_s=1.5, generate_s=5.0, drafted_tokens=10, accepted_tokens=8
+    )
+    second = replace(FAST, decodes=20, decoded_chunks=20, prefill_s=0.51, drafted_tokens=2, accepted_tokens=1)
     async with scraping(ScriptedService(saying("Hi"), stats={"main": first, "fast": second})) as client:
         answer = await client.get("/metrics")
     lines = [line for line in answer.text.splitlines() if "llamacpp:" in line]
@@ -167,9 +169,8 @@ async def test_llama_servers_names_are_there_with_figures_of_all_caches() -> Non
         "tokens_predicted_seconds_total": 5,
         "n_decode_total": 40,
         "n_tokens_max": 500,
-        "spec_decode_num_draft_tokens_total": 0,
-        "spec_decode_num_accepted_tokens_total": 0,
-        "spec_decode_num_drafts_total": 0,
+        "spec_decode_num_draft_tokens_total": 12,
+        "spec_decode_num_accepted_tokens_total": 9,
         "prompt_tokens_seconds": pytest.approx(302 / 2.01),
         "predicted_tokens_seconds": pytest.approx(53 / 5),
         "requests_processing": 2,

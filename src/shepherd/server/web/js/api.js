@@ -22,11 +22,10 @@ export const serverVersion = signal("");
 
 /** What the server refused, with its own sentence, and the JSON that it sent. `status` 0: it cannot be reached. */
 export class ApiError extends Error {
-  /** @param {number} status @param {string} code @param {string} message @param {any} [body] */
-  constructor(status, code, message, body) {
+  /** @param {number} status @param {string} message @param {any} [body] */
+  constructor(status, message, body) {
     super(message);
     this.status = status;
-    this.code = code;
     this.body = body;
   }
 }
@@ -62,7 +61,7 @@ export async function request(path, { method = "GET", body, signal } = {}) {
     } catch (error) {
       if (signal?.aborted) throw error;
       online.value = false;
-      throw new ApiError(0, "offline", "The server cannot be reached.");
+      throw new ApiError(0, "The server cannot be reached.");
     }
     online.value = true;
     serverVersion.value = answer.headers.get("x-shepherd-version") ?? "";
@@ -86,7 +85,7 @@ async function errorOf(answer) {
   }
   const error = body?.error;
   const message = error?.message ?? error ?? body?.detail ?? `The server answered with the status ${answer.status}.`;
-  return new ApiError(answer.status, String(error?.code ?? error?.type ?? ""), String(message), body);
+  return new ApiError(answer.status, String(message), body);
 }
 
 /** Resolves when the person has given a key. @param {AbortSignal} [signal] */
@@ -137,7 +136,7 @@ export async function stream(path, { lastId, onEvent, onOpen, ...options }) {
       if (done) break;
       const parts = (rest + value).split(separator);
       rest = parts.pop() ?? "";
-      if (rest.length > LONGEST_EVENT) throw new ApiError(0, "too_long", "The server sent an event that is too long.");
+      if (rest.length > LONGEST_EVENT) throw new ApiError(0, "The server sent an event that is too long.");
       for (const part of parts) {
         const event = isLines ? lineEvent(part) : eventOf(part);
         if (event) onEvent(event);
@@ -145,7 +144,7 @@ export async function stream(path, { lastId, onEvent, onOpen, ...options }) {
     }
   } catch (error) {
     if (options.signal?.aborted || error instanceof ApiError) throw error;
-    if (error instanceof TypeError) throw new ApiError(0, "broken", "The connection broke.");
+    if (error instanceof TypeError) throw new ApiError(0, "The connection broke.");
     throw error;
   } finally {
     reader.cancel().catch(() => {});
@@ -157,18 +156,9 @@ const lineEvent = (line) => (line.trim() ? { type: "message", id: "", data: JSON
 
 /** @param {string} block @returns {ServerEvent | null} */
 function eventOf(block) {
-  let type = "message";
-  let id = "";
-  const data = [];
-  for (const line of block.split(/\r?\n/)) {
-    const colon = line.indexOf(":");
-    if (colon < 1) continue;
-    const value = line.slice(colon + 1).replace(/^ /, "");
-    const name = line.slice(0, colon);
-    if (name === "data") data.push(value);
-    else if (name === "event") type = value;
-    else if (name === "id") id = value;
-  }
+  const fields = block.split(/\r?\n/).map((line) => /^(event|id|data): ?([^]*)$/.exec(line) ?? []);
+  const valuesOf = (/** @type {string} */ name) => fields.flatMap((found) => (found[1] === name ? [found[2]] : []));
+  const [type = "message", id = "", data] = [valuesOf("event").at(-1), valuesOf("id").at(-1), valuesOf("data")];
   return data.length ? { type, id, data: JSON.parse(data.join("\n")) } : null;
 }
 

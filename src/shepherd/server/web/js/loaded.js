@@ -2,33 +2,35 @@
 import { html } from "htm/preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { get } from "./api.js";
-import { online, tell } from "./state.js";
-import { Button, Dialog } from "./ui.js";
+import { closeDialog, online, sentence, tell } from "./state.js";
+import { Button, Dialog, Form } from "./ui.js";
 
 /**
  * What `load` gives; asked for again when `keys` change, the server is back, every so many seconds while the page is in
- * sight, or `again` is called. The newest answer counts.
+ * sight, or `again` is called. The newest answer counts; others are given up.
  * @template T
- * @param {() => Promise<T>} load @param {unknown[]} keys @param {{every_s?: number}} [how]
+ * @param {(signal: AbortSignal) => Promise<T>} load @param {unknown[]} keys
+ * @param {{every_s?: number, pause_ms?: number}} [how] `pause_ms`: after a change of `keys`, which may change again
  */
-export function useLoaded(load, keys, { every_s } = {}) {
+export function useLoaded(load, keys, { every_s, pause_ms = 0 } = {}) {
   const [state, setState] = useState({ value: /** @type {T | null} */ (null), error: "" });
-  const round = useRef(0);
+  const stop = useRef(new AbortController());
   async function again() {
-    const mine = ++round.current;
+    stop.current.abort();
+    const { signal } = (stop.current = new AbortController());
     try {
-      const value = await load();
-      if (mine === round.current) setState({ value, error: "" });
+      const value = await load(signal);
+      if (!signal.aborted) setState({ value, error: "" });
     } catch (error) {
-      if (mine === round.current) setState((before) => ({ ...before, error: sentence(error) }));
+      if (!signal.aborted) setState((before) => ({ ...before, error: sentence(error) }));
     }
   }
   const latest = useRef(again);
   latest.current = again;
   useEffect(() => {
-    again();
+    const first = setTimeout(() => latest.current(), pause_ms);
     const timer = every_s && setInterval(() => document.hidden || latest.current(), every_s * 1000);
-    return () => (clearInterval(timer), void round.current++);
+    return () => (clearTimeout(first), clearInterval(timer), stop.current.abort());
   }, [...keys, online.value]);
   return { ...state, again };
 }
@@ -49,11 +51,9 @@ export function usePages(path, field) {
   return { ...first, items: [...(first.value?.[field] ?? []), ...later.items], more };
 }
 
-/** @param {unknown} error */
-export const sentence = (error) => (error instanceof Error ? error.message : String(error));
-
-/** @param {{error: string}} props */
-export const Problem = ({ error }) => error && html`<p class="notice" role="alert">${error}</p>`;
+/** What went wrong, and what can be done about it. @param {{error: string, children?: any}} props */
+export const Problem = ({ error, children }) =>
+  error && html`<div class="notice row" role="alert"><span class="grow">${error}</span>${children}</div>`;
 
 /** A part of a panel, under its heading. @param {{title: string, note?: string, action?: any, children?: any}} props */
 export function Section({ title, note, action, children }) {
@@ -64,23 +64,35 @@ export function Section({ title, note, action, children }) {
   </section>`;
 }
 
+/** A list on a card, or what is said where it is empty.
+ * @template T @param {{items: T[], row: (item: T) => any, none?: string}} props */
+export const Rows = ({ items, row, none }) =>
+  items.length ? html`<ul class="card rows">${items.map(row)}</ul>` : none && html`<p class="empty card">${none}</p>`;
+
 /**
- * A question before something that cannot be taken back.
- * @param {{title: string, label: string, onClose: () => void, run: () => Promise<unknown>, disabled?: boolean,
- *   children?: any}} props `label`: of the button that does it
+ * A dialog that does something, such as what cannot be taken back, or what its fields say.
+ * @param {{title: string, label: string, kind?: "danger" | "primary", run: () => unknown, disabled?: boolean,
+ *   children?: any, [attribute: string]: any}} props `label`: of the button that does it
  */
-export function Confirm({ title, label, onClose, run, disabled = false, children }) {
+export function Ask({ title, label, kind = "danger", run, disabled = false, children, ...rest }) {
   const [busy, setBusy] = useState(false);
-  const go = () => {
+  async function go() {
     setBusy(true);
-    run().then(onClose, (error) => (tell(error), setBusy(false)));
-  };
-  return html`<${Dialog}
-    title=${title}
-    onClose=${onClose}
-    footer=${html`<${Button} label="Cancel" autofocus onClick=${onClose} />
-      <${Button} label=${label} kind="danger" disabled=${busy || disabled} onClick=${go} />`}
-  >
-    ${children}
+    try {
+      await run();
+      closeDialog();
+    } catch (error) {
+      tell(error);
+      setBusy(false);
+    }
+  }
+  return html`<${Dialog} title=${title} ...${rest}>
+    <${Form} onSubmit=${go}>
+      ${children}
+      <div class="actions">
+        <${Button} label="Cancel" autofocus=${kind === "danger"} onClick=${closeDialog} />
+        <${Button} label=${label} kind=${kind} type="submit" disabled=${busy || disabled} />
+      </div>
+    <//>
   <//>`;
 }

@@ -1,9 +1,9 @@
 /** The frame of the page: sidebar, panel, living window, what lies over them, and the keys that work everywhere. */
-import { signal } from "@preact/signals";
 import { html } from "htm/preact";
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { needsKey, online, setKey } from "./api.js";
+import { Problem, useLoaded } from "./loaded.js";
 import * as state from "./state.js";
 import { Switcher } from "./switcher.js";
 import { Button, Dialog, Field, Form, Icon, Toasts } from "./ui.js";
@@ -20,22 +20,11 @@ const loadChats = () => import("./chat/sidebar.js").then((module) => module.Chat
 const loadWindow = () => import("./window/view.js").then((module) => module.WindowView);
 const THEMES = /** @type {const} */ ({ system: "As the system", light: "Light", dark: "Dark" });
 
-/** What lies over the page. */
-const over = signal(/** @type {"" | "switcher" | "help"} */ (""));
-const close = () => (over.value = "");
-
 /** A part of the page that is loaded when it is needed. @param {{load: () => Promise<any>, [prop: string]: any}} props */
 function Part({ load, ...props }) {
-  const [found, setFound] = useState(/** @type {{view?: any, error?: string}} */ ({}));
-  useEffect(() => {
-    if (found.view) return;
-    load().then(
-      (view) => setFound({ view }),
-      (error) => setFound({ error: String(error.message ?? error) }),
-    );
-  }, [load, online.value]);
-  if (found.error) return html`<p class="notice" role="alert">This part of the page did not load: ${found.error}</p>`;
-  return found.view ? html`<${found.view} ...${props} />` : null;
+  const { value: view, error } = useLoaded(load, [load]);
+  if (view) return html`<${view} ...${props} />`;
+  return html`<${Problem} error=${error && `This part of the page did not load: ${error}`} />`;
 }
 
 function Sidebar() {
@@ -43,9 +32,9 @@ function Sidebar() {
   return html`<nav class="sidebar" aria-label="Chats and panels" data-open=${state.drawerOpen.value}>
     <header>
       <a class="brand" href="#/chat"><img src="web/icon.svg" alt="" width="22" height="22" />Shepherd</a>
-      <${Button} label="Search and switch (Ctrl K)" icon="search" kind="quiet" short onClick=${() => (over.value = "switcher")} />
     </header>
     <a class="button new" href="#/chat"><${Icon} name="plus" /><span>New chat</span></a>
+    <${Button} label="Search all chats" icon="search" kind="quiet find" title="Ctrl K" onClick=${search} />
     <div class="chats"><${Part} load=${loadChats} /></div>
     <footer>
       ${OTHERS.map(
@@ -57,7 +46,7 @@ function Sidebar() {
       <div class="row">
         <${Button} label=${`Colours: ${THEMES[state.theme.value].toLowerCase()}`} kind="quiet" short
           icon=${{ system: "system", light: "sun", dark: "moon" }[state.theme.value]} onClick=${nextTheme} />
-        <${Button} label="Keyboard shortcuts" icon="help" kind="quiet" short onClick=${() => (over.value = "help")} />
+        <${Button} label="Keyboard shortcuts" icon="help" kind="quiet" short onClick=${help} />
       </div>
     </footer>
   </nav>`;
@@ -70,7 +59,7 @@ function nextTheme() {
 
 function KeyDialog() {
   const [text, setText] = useState("");
-  return html`<${Dialog} title="API key">
+  return html`<${Dialog} title="API key" onClose=${null}>
     <${Form} onSubmit=${() => text.trim() && setKey(text.trim())}>
       <p>${needsKey.value} It is kept in this tab until you close it, and sent to this server only.</p>
       <${Field} label="API key" type="password" autocomplete="off" autofocus value=${text} onText=${setText} />
@@ -79,8 +68,10 @@ function KeyDialog() {
   <//>`;
 }
 
+const search = () => (state.dialog.value = html`<${Switcher} />`);
+const help = () => (state.dialog.value = html`<${Help} />`);
 const Help = () =>
-  html`<${Dialog} title="Keyboard shortcuts" onClose=${close}>
+  html`<${Dialog} title="Keyboard shortcuts">
     <dl class="keys">
       ${[...state.commands.value.values()].map(
         ({ id, label, keys }) =>
@@ -95,12 +86,9 @@ const Help = () =>
 
 function Banners() {
   const { status, detail } = state.server.value;
-  const why = status === "loading" ? "The model is loading…" : `The server cannot answer: ${detail}`;
-  const trouble = !online.value
-    ? "The server cannot be reached. Trying again…"
-    : status && !state.isReady.value
-      ? why
-      : "";
+  let trouble = status === "loading" ? "The model is loading…" : `The server cannot answer: ${detail}`;
+  if (!status || state.isReady.value) trouble = "";
+  if (!online.value) trouble = "The server cannot be reached. Trying again…";
   return html`<div class="banners" role="status">
     ${trouble && html`<div class="banner warning"><${Icon} name="warning" />${trouble}</div>`}
     ${
@@ -132,20 +120,19 @@ function App() {
           <${Button} label="Chats and panels" icon="menu" kind="quiet" short aria-expanded=${String(state.drawerOpen.value)}
             onClick=${() => (state.drawerOpen.value = true)} />
           <a class="brand" href="#/chat">Shepherd</a>
-          <${Button} label="Search and switch" icon="search" kind="quiet" short onClick=${() => (over.value = "switcher")} />
+          <${Button} label="Search and switch" icon="search" kind="quiet" short onClick=${search} />
         </div>
       </header>
       <main id="main" tabindex="-1"><${Part} load=${load} key=${title} id=${id} /></main>
       ${
         isChat &&
         html`<aside class="window" aria-label="Living window">
-          <${Part} load=${loadWindow} chat=${state.chatId.value} />
+          <${Part} load=${loadWindow} id=${id} />
         </aside>`
       }
     </div>
     <${Toasts} />
-    ${over.value === "switcher" && html`<${Switcher} onClose=${close} />`}
-    ${over.value === "help" && html`<${Help} />`} ${needsKey.value !== null && html`<${KeyDialog} />`}`;
+    ${state.dialog.value} ${needsKey.value !== null && html`<${KeyDialog} />`}`;
 }
 
 /** @param {Event} event */
@@ -155,20 +142,21 @@ function skip(event) {
 }
 
 state.addCommands([
-  { id: "switch", label: "Search and switch", icon: "search", keys: "Ctrl K", run: () => (over.value = "switcher") },
+  { id: "switch", label: "Search and switch", icon: "search", keys: "Ctrl K", run: search },
   { id: "new", label: "New chat", icon: "plus", keys: "Ctrl Shift O", run: () => state.go("chat") },
   { id: "window", label: "Open or close the living window", icon: "window", keys: "Ctrl J", run: state.toggleWindow },
   ...OTHERS.map(([id, { title, icon }]) => ({ id, label: title, icon, run: () => state.go(id) })),
   { id: "theme", label: "Change the colours", icon: "moon", run: nextTheme },
-  { id: "help", label: "Keyboard shortcuts", icon: "help", keys: "?", run: () => (over.value = "help") },
+  { id: "help", label: "Keyboard shortcuts", icon: "help", keys: "?", run: help },
 ]);
 
 addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && state.drawerOpen.value) state.drawerOpen.value = false;
+  if (event.key === "Escape" && state.drawerOpen.value) return (state.drawerOpen.value = false);
   const typing = event.target instanceof Element && event.target.matches("input, textarea, select, [contenteditable]");
   const held = (event.ctrlKey || event.metaKey ? "Ctrl " : "") + (event.shiftKey && event.key !== "?" ? "Shift " : "");
   const pressed = held + (event.key.length === 1 ? event.key.toUpperCase() : event.key);
-  const isFree = !document.querySelector("dialog[open]") && !(typing && !held.startsWith("Ctrl"));
+  const isKey = !typing || held.startsWith("Ctrl") || pressed === "Escape";
+  const isFree = isKey && !document.querySelector("dialog[open], .menu:popover-open");
   const command = isFree && [...state.commands.value.values()].find((each) => each.keys === pressed);
   if (!command || event.altKey || event.defaultPrevented) return;
   event.preventDefault();
@@ -189,7 +177,6 @@ async function keepLooking() {
     if (!isFirst && online.value && state.isReady.value) continue;
     await state.refreshServer().catch(state.tell);
     if (!online.value || !state.isReady.value) continue;
-    await state.refreshChats().catch(() => {});
     if (isFirst && !location.hash && (await needsModel()) && !location.hash)
       state.go("models", null, { replace: true });
     isFirst = false;

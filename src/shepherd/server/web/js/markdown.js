@@ -24,6 +24,8 @@ TAGS.push(..."table tbody td th thead tr ul".split(" "));
 const ATTRIBUTES = "align alt checked data-language data-math disabled href src start title type".split(" ");
 /** A formula in a line: `$$…$$`, `\(…\)` or `\[…\]`, without an empty line in it. */
 const INLINE_MATH = /^(?:\$\$((?:(?!\n\s*\n)[^])+?)\$\$|\\\(((?:(?!\n\s*\n)[^])+?)\\\)|\\\[((?:(?!\n\s*\n)[^])+?)\\\])/;
+/** Characters that are drawn at once. */
+const MOST_AT_ONCE = 50_000;
 /** Characters of a block of code from which it is not coloured. */
 const LONGEST_COLOURED = 100_000;
 /** Names that models use for languages; the first of each group is its file in `vendor/highlight/languages`. */
@@ -131,22 +133,22 @@ function toElements(tokens) {
 /** A head with the language and a button above the code. @param {HTMLElement} pre */
 function frameCode(pre) {
   const language = pre.dataset.language ?? "";
-  const frame = element("div", { class: "code" });
-  const head = element("div", { class: "code-head" });
-  const copy = element("button", { type: "button", class: "button quiet small", "data-copy": "" });
-  copy.textContent = "Copy";
-  head.append(Object.assign(element("span", {}), { textContent: language || "text" }), copy);
-  pre.tabIndex = 0;
-  pre.setAttribute("role", "group");
-  pre.setAttribute("aria-label", `Code${language && `, ${language}`}`);
+  const copy = element("button", { type: "button", class: "button quiet small", "data-copy": "" }, "Copy");
+  const head = element("div", { class: "code-head" }, element("span", {}, language || "text"), copy);
+  const frame = element("div", { class: "code" }, head);
+  put(pre, { tabindex: "0", role: "group", "aria-label": `Code${language && `, ${language}`}` });
   pre.replaceWith(frame);
-  frame.append(head, pre);
+  frame.append(pre);
 }
 
-/** @param {string} name @param {Record<string, string>} attributes */
-function element(name, attributes) {
+/** @param {Element} of @param {Record<string, string>} attributes */
+const put = (of, attributes) => Object.entries(attributes).forEach(([name, value]) => of.setAttribute(name, value));
+
+/** @param {string} name @param {Record<string, string>} attributes @param {(Node | string)[]} children */
+function element(name, attributes, ...children) {
   const made = document.createElement(name);
-  for (const [attribute, value] of Object.entries(attributes)) made.setAttribute(attribute, value);
+  put(made, attributes);
+  made.append(...children);
   return made;
 }
 
@@ -278,8 +280,12 @@ export class MarkdownStream {
   }
 }
 
+/** Heights of long texts that were drawn whole, so that a list that shows one again does not jump. @type {Map<string, number>} */
+const heights = new Map();
+
 /**
- * A text of a model. While it grows it is parsed at most once a frame, and less often where that takes long.
+ * A text of a model. While it grows it is parsed at most once a frame, and less often where that takes long; a long one
+ * is drawn in steps, so that the page hears its person in between.
  * @param {{text: string, isDone?: boolean}} props
  */
 export function Markdown({ text, isDone = true }) {
@@ -290,15 +296,23 @@ export function Markdown({ text, isDone = true }) {
   useEffect(() => () => cancelAnimationFrame(latest.current.at), []);
   useLayoutEffect(() => {
     const state = latest.current;
+    const element = /** @type {HTMLElement} */ (box.current);
+    stream.current ??= new MarkdownStream(element);
+    const drawing = stream.current;
     function draw() {
       const start_ms = performance.now();
-      state.at = 0;
-      if (!state.isDone && start_ms < state.due_ms) state.at = requestAnimationFrame(draw);
-      else stream.current?.update(state.text, state.isDone);
+      const { text } = state;
+      const end = drawing.text.length + MOST_AT_ONCE;
+      const isWhole = end >= text.length;
+      const isEarly = !state.isDone && start_ms < state.due_ms;
+      if (!isEarly) drawing.update(isWhole ? text : text.slice(0, end), isWhole && state.isDone);
+      state.at = isEarly || !isWhole ? requestAnimationFrame(draw) : 0;
       const took_ms = performance.now() - start_ms;
-      if (!state.at) state.due_ms = start_ms + took_ms * 4;
+      if (!isEarly) state.due_ms = start_ms + took_ms * (isWhole ? 4 : 2);
+      if (text.length <= MOST_AT_ONCE) return;
+      element.style.minHeight = isWhole ? "" : `${heights.get(text) ?? 0}px`;
+      if (isWhole && state.isDone) heights.set(text, element.offsetHeight);
     }
-    if (!stream.current && box.current) stream.current = new MarkdownStream(box.current);
     if (isDone) (cancelAnimationFrame(state.at), draw());
     else if (!state.at) state.at = requestAnimationFrame(draw);
   }, [text, isDone]);

@@ -2,8 +2,8 @@
 import { html } from "htm/preact";
 import { useState } from "preact/hooks";
 import { get, key, post, del } from "./api.js";
-import { Confirm, Problem, Section, useLoaded, usePages } from "./loaded.js";
-import { go, tell, toast } from "./state.js";
+import { Ask, Problem, Rows, Section, useLoaded, usePages } from "./loaded.js";
+import { dialog, go, tell, toast } from "./state.js";
 import {
   Button,
   Dialog,
@@ -49,17 +49,17 @@ const path = (/** @type {string} */ text) => text.split("/").map(encodeURICompon
 const When = ({ time }) =>
   html`<time datetime=${time} title=${new Date(time).toLocaleString("en")}>${formatTime(Date.parse(time) / 1000)}</time>`;
 
-/** Counts first, then asks. @param {{selection: Selection, what: string, onClose: () => void, done: () => unknown}} props */
-function Forget({ selection, what, onClose, done }) {
+/** Counts first, then asks. @param {{selection: Selection, what: string, done?: () => unknown}} props */
+function Forget({ selection, what, done }) {
   const { value, error } = useLoaded(() => post(`${M}/forget`, { ...selection, dry_run: true }), []);
   const n = value?.messages;
   const run = async () => {
     const gone = await post(`${M}/forget`, selection);
     const facts = gone.facts ? ` and ${counted(gone.facts, "fact")}` : "";
     toast(`Forgotten: ${counted(gone.messages, "message")}${facts}`);
-    await done();
+    await done?.();
   };
-  return html`<${Confirm} title=${`Forget ${what}?`} label=${n === undefined ? "Forget" : `Forget ${formatCount(n)}`} onClose=${onClose} run=${run} disabled=${!n}>
+  return html`<${Ask} title=${`Forget ${what}?`} label=${n === undefined ? "Forget" : `Forget ${formatCount(n)}`} run=${run} disabled=${!n}>
     <${Problem} error=${error} />
     ${n === undefined && !error && html`<p class="soft">Counting…</p>`}
     ${n === 0 && html`<p>No message matches; nothing would be forgotten.</p>`}
@@ -73,10 +73,14 @@ function Forget({ selection, what, onClose, done }) {
   <//>`;
 }
 
-/** The message that a fact came from. @param {{id: number, onClose: () => void}} props */
-function Source({ id, onClose }) {
+/** @param {Selection} selection @param {string} what @param {() => unknown} [done] */
+export const forget = (selection, what, done) =>
+  (dialog.value = html`<${Forget} selection=${selection} what=${what} done=${done} />`);
+
+/** The message that a fact came from. @param {{id: number}} props */
+function Source({ id }) {
   const { value, error } = useLoaded(() => get(`${M}/messages/${id}`), [id]);
-  return html`<${Dialog} title="Where it came from" onClose=${onClose}>
+  return html`<${Dialog} title="Where it came from">
     <${Problem} error=${error} />
     ${
       value &&
@@ -109,11 +113,9 @@ const MessageRow = ({ message, onForget }) => html`<article class="said" data-ro
 
 /** @param {{id: string}} props */
 function Reading({ id }) {
-  const [forgetting, setForgetting] = useState(/** @type {{selection: Selection, what: string} | null} */ (null));
   const { value, error, again, items, more } = usePages(`${M}/conversations/${path(id)}?limit=200`, "messages");
   const about = /** @type {Conversation | undefined} */ (value?.conversation);
   const facts = about && [about.model, about.source && `from ${about.source}`, counted(about.n_messages, "message")];
-  const isAll = forgetting?.selection.conversation !== undefined;
   return html`<div>
     <a class="button quiet small" href="#/memory">Back to all conversations</a>
     <${Problem} error=${error} />
@@ -126,12 +128,11 @@ function Reading({ id }) {
         </div>
         <${Export} conversation=${about.conversation} />
         <${Button} label="Forget…" icon="trash" kind="danger small"
-          onClick=${() => setForgetting({ selection: { conversation: about.conversation }, what: "this conversation" })} />
+          onClick=${() => forget({ conversation: about.conversation }, "this conversation", () => go("memory"))} />
       </header>`
     }
-    ${items.map((message) => html`<${MessageRow} key=${message.id} message=${message} onForget=${() => setForgetting({ selection: { messages: [message.id] }, what: "this message" })} />`)}
+    ${items.map((message) => html`<${MessageRow} key=${message.id} message=${message} onForget=${() => forget({ messages: [message.id] }, "this message", again)} />`)}
     ${more}
-    ${forgetting && html`<${Forget} ...${forgetting} onClose=${() => setForgetting(null)} done=${() => (isAll ? go("memory") : again())} />`}
   </div>`;
 }
 
@@ -188,26 +189,19 @@ function Search() {
 /** @param {{hits: Hit[]}} props */
 function Hits({ hits }) {
   const total = hits.length === 50 ? "The best 50 exchanges" : counted(hits.length, "exchange");
+  const row = (/** @type {Hit} */ hit) => html`<li key=${hit.message_id}>
+    <a href=${`#/memory/${path(hit.conversation)}`}>${hit.title || "Without a title"}</a>
+    <span class="small soft"> · ${ROLES[hit.role] ?? hit.role} · <${When} time=${hit.time} /></span>
+    ${hit.untrusted && html` <span class="badge warning">from a tool or the web</span>`}
+    <p class="clip">${hit.snippet || hit.user_message}</p>
+    ${hit.role === "user" && hit.assistant_response && html`<p class="clip soft small">${hit.assistant_response}</p>`}
+  </li>`;
   return html`<p class="small soft" role="status">${total}</p>
-    ${
-      hits.length > 0 &&
-      html`<ul class="card rows">
-        ${hits.map(
-          (hit) => html`<li key=${hit.message_id}>
-            <a href=${`#/memory/${path(hit.conversation)}`}>${hit.title || "Without a title"}</a>
-            <span class="small soft"> · ${ROLES[hit.role] ?? hit.role} · <${When} time=${hit.time} /></span>
-            ${hit.untrusted && html` <span class="badge warning">from a tool or the web</span>`}
-            <p class="clip">${hit.snippet || hit.user_message}</p>
-            ${hit.role === "user" && hit.assistant_response && html`<p class="clip soft small">${hit.assistant_response}</p>`}
-          </li>`,
-        )}
-      </ul>`
-    }`;
+    <${Rows} items=${hits} row=${row} />`;
 }
 
 function Conversations() {
   const { value, error, items, more } = usePages(`${M}/conversations?limit=50`, "conversations");
-  const none = html`<p class="empty">Nothing is remembered yet. What is said in chats is kept here as it is said.</p>`;
   const row = (/** @type {Conversation} */ each) => html`<li key=${each.conversation}>
     <a class="row" href=${`#/memory/${path(each.conversation)}`}>
       <span class="grow clip-one">${each.title || "Without a title"}</span>
@@ -216,15 +210,14 @@ function Conversations() {
     </a>
   </li>`;
   return html`<${Problem} error=${error} />
-    ${value && (items.length ? html`<ul class="card rows">${items.map(row)}</ul>` : none)} ${more}`;
+    ${value && html`<${Rows} items=${items} row=${row} none="Nothing is remembered yet. What is said in chats is kept here as it is said." />`} ${more}`;
 }
 
 /** @param {{fact: Fact, named?: boolean, children?: any}} props `named`: it has a name that counts, and a history */
 function FactRow({ fact, named = false, children }) {
-  const [source, setSource] = useState(false);
   const [past, setPast] = useState(/** @type {Fact[] | null} */ (null));
   const show = async () => setPast(past ? null : (await get(`${M}/facts/${path(fact.key)}?history=true`)).history);
-  const from = html`<button type="button" class="link" onClick=${() => setSource(true)}>where it came from</button>`;
+  const from = html`<button type="button" class="link" onClick=${() => (dialog.value = html`<${Source} id=${fact.message_id} />`)}>where it came from</button>`;
   return html`<li class="fact">
     <div class="grow">
       ${named && html`<div class="small soft name">${fact.key}</div>`}
@@ -237,14 +230,13 @@ function FactRow({ fact, named = false, children }) {
       ${past && html`<ol class="history small">${past.map((each) => html`<li key=${each.id}>${each.value} <span class="soft">${each.ended ? html`until <${When} time=${each.ended} />` : "now"}</span></li>`)}</ol>`}
     </div>
     <div class="row">${children}</div>
-    ${source && fact.message_id !== null && html`<${Source} id=${fact.message_id} onClose=${() => setSource(false)} />`}
   </li>`;
 }
 
 /** @typedef {{title: string, old?: Fact, named: boolean}} Edited */
 
-/** A fact or an entry of the profile is written. @param {Edited & {onClose: () => void, done: () => Promise<unknown>}} props */
-function EditFact({ title, old, named, onClose, done }) {
+/** A fact or an entry of the profile is written. @param {Edited & {done: () => Promise<unknown>}} props */
+function EditFact({ title, old, named, done }) {
   const [name, setName] = useState(named ? (old?.key ?? "") : "");
   const [value, setValue] = useState(old?.value ?? "");
   const [kind, setKind] = useState(old?.kind ?? "instruction");
@@ -256,85 +248,65 @@ function EditFact({ title, old, named, onClose, done }) {
       if (old && old.value.trim() !== value.trim()) await post(`${M}/profile/${old.id}`, { action: "reject" });
     }
     await done();
-    onClose();
   };
-  return html`<${Dialog} title=${title} onClose=${onClose}>
-    <${Form} onSubmit=${() => save().catch(tell)}>
-      ${named && !old && html`<${Field} label="Name" value=${name} maxlength="200" required autofocus onText=${setName} />`}
-      ${!named && html`<${Field} label="Kind" as="select" value=${kind} onText=${setKind}><option value="instruction">Instruction</option><option value="preference">Preference</option><//>`}
-      <${Field} label=${named ? "Value" : "What always holds"} as="textarea" rows="3" maxlength="10000" required value=${value} onText=${setValue}
-        hint=${named ? "The earlier value becomes history." : "Models read it at the beginning of every conversation."} />
-      <div class="actions">
-        <${Button} label="Cancel" onClick=${onClose} />
-        <${Button} label="Save" kind="primary" type="submit" disabled=${!value.trim() || (named && !name.trim())} />
-      </div>
-    <//>
+  const isEmpty = !value.trim() || (named && !name.trim());
+  return html`<${Ask} title=${title} label="Save" kind="primary" run=${save} disabled=${isEmpty}>
+    ${named && !old && html`<${Field} label="Name" value=${name} maxlength="200" required autofocus onText=${setName} />`}
+    ${!named && html`<${Field} label="Kind" as="select" value=${kind} onText=${setKind}><option value="instruction">Instruction</option><option value="preference">Preference</option><//>`}
+    <${Field} label=${named ? "Value" : "What always holds"} as="textarea" rows="3" maxlength="10000" required value=${value} onText=${setValue}
+      hint=${named ? "The earlier value becomes history." : "Models read it at the beginning of every conversation."} />
   <//>`;
 }
 
 function Facts() {
   const facts = useLoaded(async () => /** @type {Fact[]} */ ((await get(`${M}/facts?kind=fact`)).facts), []);
   const about = useLoaded(() => get(`${M}/profile`), []);
-  const [editing, setEditing] = useState(/** @type {Edited | null} */ (null));
-  const [deleting, setDeleting] = useState(/** @type {Fact | null} */ (null));
   const again = () => Promise.all([facts.again(), about.again()]);
   const judge = (/** @type {Fact} */ fact, /** @type {string} */ action) =>
     post(`${M}/profile/${fact.id}`, { action }).then(again).catch(tell);
   /** @param {Edited} edited */
+  const edit = (edited) => (dialog.value = html`<${EditFact} ...${edited} done=${again} />`);
+  /** @param {Fact} fact */
+  const remove = ({ key }) =>
+    (dialog.value = html`<${Ask} title=${`Delete ${key}?`} label="Delete"
+      run=${async () => (await del(`${M}/facts?key=${encodeURIComponent(key)}`), await again())}>
+      <p>The fact and its history are deleted. What was said in conversations stays.</p>
+    <//>`);
+  /** @param {Edited} edited */
   const adding = (edited) =>
-    html`<${Button} label="Add" icon="plus" kind="small" aria-label=${edited.title} onClick=${() => setEditing(edited)} />`;
-  /** @param {string} label @param {() => void} correct @param {string} remove @param {() => void} away */
-  const actions = (label, correct, remove, away) =>
-    html`<${Button} label=${label} icon="edit" kind="quiet" short onClick=${correct} />
-      <${Button} label=${remove} icon="trash" kind="quiet" short onClick=${away} />`;
-  /** @param {Fact[] | undefined | null} all @param {(fact: Fact) => any} row @param {string} none */
-  const list = (all, row, none) =>
-    all && (all.length ? html`<ul class="card rows">${all.map(row)}</ul>` : html`<p class="empty card">${none}</p>`);
-
+    html`<${Button} label="Add" icon="plus" kind="small" aria-label=${edited.title} onClick=${() => edit(edited)} />`;
   const candidate = (/** @type {Fact} */ fact) => html`<${FactRow} key=${fact.id} fact=${fact}>
     <${Button} label="Confirm" icon="check" kind="small" aria-label=${`Confirm: ${fact.value}`} onClick=${() => judge(fact, "confirm")} />
     <${Button} label="Reject" kind="quiet small" aria-label=${`Reject: ${fact.value}`} onClick=${() => judge(fact, "reject")} />
   <//>`;
-  const entry = (/** @type {Fact} */ fact) => {
-    const correct = () => setEditing({ title: "Correct the profile", old: fact, named: false });
-    const buttons = actions("Correct", correct, "Remove", () => judge(fact, "reject"));
-    return html`<${FactRow} key=${fact.id} fact=${fact}>${buttons}<//>`;
-  };
-  const named = (/** @type {Fact} */ fact) => {
-    const title = `Correct ${fact.key}`;
-    const correct = () => setEditing({ title, old: fact, named: true });
-    const buttons = actions(title, correct, `Delete ${fact.key}`, () => setDeleting(fact));
-    return html`<${FactRow} key=${fact.id} fact=${fact} named>${buttons}<//>`;
+  const kept = (/** @type {boolean} */ named) => (/** @type {Fact} */ fact) => {
+    const title = `Correct ${named ? fact.key : "the profile"}`;
+    const away = () => (named ? remove(fact) : judge(fact, "reject"));
+    return html`<${FactRow} key=${fact.id} fact=${fact} named=${named}>
+      <${Button} label=${title} icon="edit" kind="quiet" short onClick=${() => edit({ title, old: fact, named })} />
+      <${Button} label=${named ? `Delete ${fact.key}` : "Remove"} icon="trash" kind="quiet" short onClick=${away} />
+    <//>`;
   };
   return html`<${Problem} error=${facts.error || about.error} />
     ${
       about.value?.candidates?.length > 0 &&
       html`<${Section} title="Proposed" note="Found in what you said. They have no effect until you confirm them.">
-        <ul class="card rows">${about.value.candidates.map(candidate)}</ul>
+        <${Rows} items=${about.value.candidates} row=${candidate} />
       <//>`
     }
     <${Section} title="Profile" note="What models read at the beginning of every conversation."
       action=${adding({ title: "Add to the profile", named: false })}>
-      ${list(about.value?.profile, entry, "The profile is empty.")}
+      ${about.value && html`<${Rows} items=${about.value.profile} row=${kept(false)} none="The profile is empty." />`}
     <//>
     <${Section} title="Facts" action=${adding({ title: "Add a fact", named: true })}>
-      ${list(facts.value, named, "No facts yet. A model can note them with its tools, and you can add them.")}
-    <//>
-    ${editing && html`<${EditFact} ...${editing} onClose=${() => setEditing(null)} done=${again} />`}
-    ${
-      deleting &&
-      html`<${Confirm} title=${`Delete ${deleting.key}?`} label="Delete" onClose=${() => setDeleting(null)}
-        run=${async () => (await del(`${M}/facts?key=${encodeURIComponent(deleting.key)}`), await again())}>
-        <p>The fact and its history are deleted. What was said in conversations stays.</p>
-      <//>`
-    }`;
+      ${facts.value && html`<${Rows} items=${facts.value} row=${kept(true)} none="No facts yet. A model can note them with its tools, and you can add them." />`}
+    <//>`;
 }
 
 function Upkeep() {
   const { value, error, again } = useLoaded(() => get(`${M}/stats`), []);
   const [matching, setMatching] = useState("");
   const [before, setBefore] = useState("");
-  const [asking, setAsking] = useState(false);
   const selection = { ...(matching && { matching }), ...(before && { before }) };
   const size =
     value && formatBytes(value.size_bytes) + (value.limit_bytes ? ` of ${formatBytes(value.limit_bytes)}` : "");
@@ -355,7 +327,7 @@ function Upkeep() {
       ${rows && html`<dl class="card facts-list figures">${rows.map(([name, text]) => html`<div><dt>${name}</dt><dd>${text}</dd></div>`)}</dl>`}
     <//>
     <${Section} title="Forget">
-      <${Form} class="card" onSubmit=${() => setAsking(true)}>
+      <${Form} class="card" onSubmit=${() => forget(selection, "these messages", again)}>
         <div class="filters">
           <${Field} label="Messages with this phrase" value=${matching} onText=${setMatching} />
           <${Field} label="Messages before" type="date" value=${before} onText=${setBefore} />
@@ -366,8 +338,7 @@ function Upkeep() {
     <//>
     <${Section} title="Export" action=${html`<${Export} />`}>
       <p class="small soft">Everything as lines of JSON, for <code>shepherd memory import</code> on another machine.</p>
-    <//>
-    ${asking && html`<${Forget} selection=${selection} what="these messages" onClose=${() => setAsking(false)} done=${again} />`}`;
+    <//>`;
 }
 
 /** @param {{id?: string | null}} props a tab, or the id of a conversation */

@@ -3,8 +3,8 @@ import { html } from "htm/preact";
 import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
 import { del, get, post, stream } from "./api.js";
-import { Confirm, Problem, Section, sentence, useLoaded } from "./loaded.js";
-import { go, refreshServer, tell, toast } from "./state.js";
+import { Ask, Problem, Rows, Section, useLoaded } from "./loaded.js";
+import { dialog, go, refreshServer, sentence, tell, toast } from "./state.js";
 import { Button, Field, Form, Icon, Menu, copyText, formatBytes, formatCount, formatDuration } from "./ui.js";
 
 /**
@@ -16,8 +16,8 @@ import { Button, Field, Form, Icon, Menu, copyText, formatBytes, formatCount, fo
  *   good_for: string}} Suggestion
  * @typedef {{memory_bytes: number, taken_bytes: number, unchosen: boolean, models: Model[], more: boolean,
  *   suggestions: Suggestion[], manages: boolean, refusal: string}} Here
- * @typedef {{name: string, state: "running" | "stopped" | "failed", status: string, done: number, total: number,
- *   per_s: number, stop: () => void}} Pull
+ * @typedef {{name: string, state: "running" | "elsewhere" | "stopped" | "failed", status: string, done: number, total: number,
+ *   per_s: number, stop?: () => void}} Pull
  */
 
 /** Of where a model was found, the words; others are folders and programs. @type {Record<string, string>} */
@@ -75,22 +75,32 @@ async function pull(name) {
   changes.value++;
 }
 
-/** @param {{pull: Pull}} props */
-function PullRow({ pull: { name, state, status, done, total, per_s, stop } }) {
-  const amount = total ? `${formatBytes(done)} of ${formatBytes(total)}` : "";
+/** A pull that ended before, or runs elsewhere. @param {Model} model @returns {Pull} */
+const pullOf = ({ name, spec, size_bytes: done, total_bytes, is_running }) => {
+  const state = is_running ? "elsewhere" : "stopped";
+  return { name: spec || name, state, status: "", done, total: total_bytes ?? 0, per_s: 0 };
+};
+
+/** @param {{pull: Pull, model?: Model, manages: boolean}} props `model`: what is here of it */
+function PullRow({ pull: { name, state, status, done, total, per_s, stop }, model, manages }) {
+  const amount = total ? `${formatBytes(done)} of ${formatBytes(total)}` : formatBytes(done);
   const speed = state === "running" && per_s > 0 ? `${formatBytes(per_s)}/s` : "";
   const left = speed && total > done ? `${formatDuration(Math.ceil((total - done) / per_s))} left` : "";
   const isMoving = status.startsWith("pulling ") && total > 0;
-  const what = { running: isMoving ? "" : status, stopped: "Stopped. What has come stays here", failed: status }[state];
+  const what = {
+    running: isMoving ? "" : status,
+    elsewhere: "A pull of another program runs",
+    stopped: "Stopped. What has come stays here",
+    failed: status,
+  }[state];
+  const hasEnded = state === "stopped" || state === "failed";
   return html`<li class="pull" data-state=${state}>
     <div class="row">
       <strong class="grow name">${name}</strong>
-      ${
-        state === "running"
-          ? html`<${Button} label="Stop" icon="stop" kind="small" onClick=${stop} />`
-          : html`<${Button} label=${state === "failed" ? "Try again" : "Go on"} icon="play" kind="small" onClick=${() => pull(name)} />
-              <${Button} label="Hide" icon="close" kind="quiet small" short onClick=${() => dropPull(name)} />`
-      }
+      ${stop && !hasEnded && html`<${Button} label="Stop" icon="stop" kind="small" onClick=${stop} />`}
+      ${hasEnded && manages && html`<${Button} label=${state === "failed" ? "Try again" : "Go on"} icon="play" kind="small" onClick=${() => pull(name)} />`}
+      ${hasEnded && manages && model && html`<${Button} label="Discard…" icon="trash" kind="small" onClick=${() => remove(model, name)} />`}
+      ${state === "failed" && html`<${Button} label="Hide" icon="close" kind="quiet small" short onClick=${() => dropPull(name)} />`}
     </div>
     ${state !== "failed" && html`<progress aria-label=${`${name}: ${amount || status}`} max="1" value=${total ? done / total : undefined} />`}
     <p class="small soft figures" role=${state === "failed" ? "alert" : undefined}>
@@ -120,8 +130,8 @@ const Item = ({ name, badges, text, fits, needs, children }) => html`<li class="
   <div class="row">${children}</div>
 </li>`;
 
-/** @param {{model: Model, here: Here, again: () => Promise<void>, onDelete: (model: Model) => void}} props */
-function ModelRow({ model, here, again, onDelete }) {
+/** @param {{model: Model, here: Here, again: () => Promise<void>}} props */
+function ModelRow({ model, here, again }) {
   const [busy, setBusy] = useState("");
   const { name, path, served, loaded, fits, memory_bytes, memory_context = 0, problem, kind = "chat" } = model;
   /** @param {string} label @param {() => Promise<unknown>} run */
@@ -147,7 +157,7 @@ function ModelRow({ model, here, again, onDelete }) {
   const items = [
     { label: "Copy its name", icon: "copy", run: () => copyText(served ?? name, "Name copied") },
     path && { label: "Copy its path", icon: "file", run: () => copyText(path, "Path copied") },
-    model.deletable && here.manages && { label: "Delete…", icon: "trash", danger: true, run: () => onDelete(model) },
+    model.deletable && here.manages && { label: "Delete…", icon: "trash", danger: true, run: () => remove(model) },
   ];
   /** @type {[unknown, string, string?][]} */
   const badges = [
@@ -172,13 +182,17 @@ function ModelRow({ model, here, again, onDelete }) {
   <//>`;
 }
 
-/** A pull that ended before, in this tab or elsewhere. @param {{model: Model, manages: boolean}} props */
-function Unfinished({ model: { name, spec, size_bytes, total_bytes, is_running }, manages }) {
-  const text = `${formatBytes(size_bytes)}${total_bytes ? ` of ${formatBytes(total_bytes)}` : ""} are here`;
-  const badges = [[true, is_running ? "a pull runs" : "unfinished", "warning"]];
-  const canGoOn = manages && spec && !is_running;
-  return html`<${Item} name=${name} badges=${badges} text=${text}>
-    ${canGoOn && html`<${Button} label="Go on" icon="play" kind="small" onClick=${() => pull(spec)} />`}
+/** Asks, and deletes the files of a model, or what a pull has left. @param {Model} model @param {string} [pull] */
+function remove({ name, size_bytes }, pull) {
+  const run = async () => {
+    await del("api/delete", { body: { model: name } });
+    if (pull) dropPull(pull);
+    changes.value++;
+    await refreshServer();
+  };
+  const verb = pull ? "Discard" : "Delete";
+  dialog.value = html`<${Ask} title=${`${verb} ${name}?`} label=${verb} run=${run}>
+    <p>Its files leave this machine and free ${formatBytes(size_bytes)}. You can pull it again.</p>
   <//>`;
 }
 
@@ -206,12 +220,12 @@ function Suggestions({ here }) {
     <//>`;
   };
   return html`<${Section} title="Suggestions for this machine">
-    <ul class="card rows">${[...fitting, ...here.suggestions.filter((each) => !each.fits)].map(row)}</ul>
+    <${Rows} items=${[...fitting, ...here.suggestions.filter((each) => !each.fits)]} row=${row} />
   <//>`;
 }
 
-/** @param {{here: Here}} props */
-function PullForm({ here }) {
+/** @param {{here: Here, unfinished: Model[]}} props */
+function PullForm({ here, unfinished }) {
   const [name, setName] = useState("");
   const begin = () => {
     if (!name.trim()) return;
@@ -224,9 +238,16 @@ function PullForm({ here }) {
     <${Button} label="Pull" icon="download" type="submit" kind="primary" disabled=${!name.trim()} />
   <//>`;
   const refusal = html`<p class="card soft">${sentenceCase(here.refusal)}. On this machine, <code>shepherd pull NAME</code> gets one in a terminal.</p>`;
+  /** @param {Model} model */
+  const isOf =
+    (model) =>
+    (/** @type {Pull} */ { name }) =>
+      model.spec === name || model.name.startsWith(name);
+  const row = (/** @type {Pull} */ pull) => html`<${PullRow} key=${pull.name} pull=${pull} manages=${here.manages}
+    model=${unfinished.find((model) => isOf(model)(pull))} />`;
   return html`<${Section} title="Get a model">
     ${here.manages ? form : refusal}
-    ${pulls.value.length > 0 && html`<ul class="card rows">${pulls.value.map((each) => html`<${PullRow} key=${each.name} pull=${each} />`)}</ul>`}
+    <${Rows} items=${[...pulls.value, ...unfinished.filter((model) => !pulls.value.some(isOf(model))).map(pullOf)]} row=${row} />
   <//>`;
 }
 /** @param {string} text */
@@ -235,16 +256,9 @@ const sentenceCase = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 export function ModelsView() {
   const load = () => /** @type {Promise<Here>} */ (get("v1/models/here"));
   const { value: here, error, again } = useLoaded(load, [changes.value], { every_s: 10 });
-  const [deleting, setDeleting] = useState(/** @type {Model | null} */ (null));
-  const remove = async () => {
-    await del("api/delete", { body: { model: deleting?.name } });
-    await Promise.all([again(), refreshServer()]);
-  };
-  // A pull of this tab has a row of its own.
-  const isPulled = (/** @type {Model} */ model) =>
-    pulls.value.some((each) => model.spec === each.name || model.name.startsWith(each.name));
-  const unfinished = here?.models.filter((model) => model.source === "unfinished" && !isPulled(model)) ?? [];
-  const models = here?.models.filter((model) => model.source !== "unfinished") ?? [];
+  const isWhole = (/** @type {Model} */ model) => model.source !== "unfinished";
+  const row = (/** @type {Model} */ model) =>
+    html`<${ModelRow} key=${`${model.path} ${model.name}`} model=${model} here=${here} again=${again} />`;
   return html`<section class="panel models">
     <h1>Models</h1>
     <${Problem} error=${error} />
@@ -259,20 +273,11 @@ export function ModelsView() {
           <${MemoryBar} bytes=${here.taken_bytes} all=${here.memory_bytes} />
         </section>
         <${Section} title="On this machine">
-          <ul class="card rows">
-            ${models.map((model) => html`<${ModelRow} key=${`${model.path} ${model.name}`} model=${model} here=${here} again=${again} onDelete=${setDeleting} />`)}
-            ${unfinished.map((model) => html`<${Unfinished} key=${model.path} model=${model} manages=${here.manages} />`)}
-          </ul>
+          <${Rows} items=${here.models.filter(isWhole)} row=${row} />
           ${here.more && html`<p class="small soft">These are the first 1,000; 'shepherd models list' shows all of them.</p>`}
         <//>
-        <${PullForm} here=${here} />
+        <${PullForm} here=${here} unfinished=${here.models.filter((each) => !isWhole(each))} />
         <${Suggestions} here=${here} />`
-    }
-    ${
-      deleting &&
-      html`<${Confirm} title=${`Delete ${deleting.name}?`} label="Delete" onClose=${() => setDeleting(null)} run=${remove}>
-        <p>Its files leave this machine and free ${formatBytes(deleting.size_bytes)}. You can pull it again.</p>
-      <//>`
     }
   </section>`;
 }

@@ -15,7 +15,10 @@ export const isOld = computed(() => serverVersion.value !== "" && serverVersion.
 
 /** `#/chat/ID`, `#/chat`, `#/models`, … */
 export const route = signal(routeOf(location.hash));
-addEventListener("hashchange", () => (route.value = routeOf(location.hash)));
+addEventListener("hashchange", () => {
+  route.value = routeOf(location.hash);
+  closeDialog();
+});
 
 /** @param {string} hash @returns {Route} */
 function routeOf(hash) {
@@ -39,6 +42,13 @@ export function go(panel, id = null, { replace = false } = {}) {
 /** The open chat; null = none, or a new one. */
 export const chatId = computed(() => (route.value.panel === "chat" ? route.value.id : null));
 
+/** The message that the open chat should show: a result of the search. */
+export const target = signal(/** @type {{chat: string, at: number} | null} */ (null));
+
+/** What lies over the page, a `Dialog`; null = nothing. */
+export const dialog = signal(/** @type {any} */ (null));
+export const closeDialog = () => (dialog.value = null);
+
 /** What the server has. `status`: of its health, "" = not known yet; `active`: the model that answers where none is named. */
 export const server = signal({ status: "", detail: "", active: "", models: /** @type {string[]} */ ([]) });
 
@@ -53,37 +63,34 @@ export async function refreshServer() {
   server.value = { status, detail, active: model ?? names[0] ?? "", models: names };
 }
 
-/** The conversations, the newest first; null = not asked yet. `more`: the cursor of the next page. */
+/** The conversations, the newest first; null = not asked yet. */
 export const chats = signal(/** @type {Chat[] | null} */ (null));
-let cursor = "";
-export const hasMoreChats = signal(false);
+/** Where the next page of chats begins; "" = there is none. */
+export const nextChats = signal("");
 
-export async function refreshChats() {
-  const page = await get(`v1/chats?limit=${Math.max(100, chats.value?.length ?? 0)}`);
-  take(page, []);
-}
-export async function moreChats() {
-  if (hasMoreChats.value) take(await get(`v1/chats?limit=200&cursor=${encodeURIComponent(cursor)}`), chats.value ?? []);
-}
-/** @param {any} page @param {Chat[]} before */
-function take(page, before) {
-  chats.value = [...before, ...page.chats];
-  cursor = page.next ?? "";
-  hasMoreChats.value = cursor !== "";
+export const refreshChats = () => readChats(`limit=${Math.max(100, chats.value?.length ?? 0)}`);
+export const moreChats = () => readChats(`limit=200&cursor=${encodeURIComponent(nextChats.value)}`, chats.value ?? []);
+/** @param {string} query @param {Chat[]} before */
+async function readChats(query, before = []) {
+  const { chats: page, next } = await get(`v1/chats?${query}`);
+  chats.value = [...before, ...page];
+  nextChats.value = next ?? "";
 }
 
-/** @typedef {{id: number, text: string, kind: "info" | "error", action?: {label: string, run: () => void}}} Toast */
+/** @typedef {{id: number, text: string, kind: "info" | "error"}} Toast */
 export const toasts = signal(/** @type {Toast[]} */ ([]));
 let n_toasts = 0;
 
-/** @param {string} text @param {{kind?: "info" | "error", action?: Toast["action"], stay_ms?: number}} [how] */
-export function toast(text, { kind = "info", action, stay_ms } = {}) {
+/** @param {string} text @param {Toast["kind"]} [kind] */
+export function toast(text, kind = "info") {
   const id = ++n_toasts;
-  toasts.value = [...toasts.value.slice(-3), { id, text, kind, action }];
-  setTimeout(() => dismiss(id), stay_ms ?? (kind === "error" || action ? 9000 : 4000));
+  toasts.value = [...toasts.value.slice(-3), { id, text, kind }];
+  setTimeout(() => dismiss(id), kind === "error" ? 9000 : 4000);
 }
+/** @param {unknown} error */
+export const sentence = (error) => (error instanceof Error ? error.message : String(error));
 /** Tells an error to the person. @param {unknown} error */
-export const tell = (error) => toast(error instanceof Error ? error.message : String(error), { kind: "error" });
+export const tell = (error) => toast(sentence(error), "error");
 /** @param {number} id */
 export const dismiss = (id) => (toasts.value = toasts.value.filter((each) => each.id !== id));
 

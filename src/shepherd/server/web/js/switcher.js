@@ -2,38 +2,33 @@
 import { html } from "htm/preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get } from "./api.js";
+import { useLoaded } from "./loaded.js";
 import * as state from "./state.js";
-import { Dialog, Icon, formatAgo } from "./ui.js";
+import { Dialog, Icon, formatTime } from "./ui.js";
 
 /** @typedef {{label: string, hint: string, icon: string, run: () => void}} Row */
 const PAUSE_MS = 200;
+/** Of chats and of actions; of what was said, more. */
 const MOST = 8;
+const MOST_SAID = 30;
 
-/** @param {{onClose: () => void}} props */
-export function Switcher({ onClose }) {
+export function Switcher() {
   const [text, setText] = useState("");
   const [at, setAt] = useState(0);
-  const [said, setSaid] = useState(/** @type {Row[]} */ ([]));
   const list = useRef(/** @type {HTMLElement | null} */ (null));
   const query = text.trim();
-
-  useEffect(() => {
-    setAt(0);
-    setSaid([]);
-    if (query.length < 2) return;
-    const stop = new AbortController();
-    const timer = setTimeout(async () => {
-      const path = `v1/chats/search?q=${encodeURIComponent(query)}&limit=${MOST}`;
-      const found = await get(path, { signal: stop.signal }).catch(() => ({ results: [] }));
-      if (!stop.signal.aborted) setSaid(found.results.map(rowOfResult));
-    }, PAUSE_MS);
-    return () => (clearTimeout(timer), stop.abort());
-  }, [query]);
+  /** @param {AbortSignal} signal */
+  const search = (signal) => get(`v1/chats/search?q=${encodeURIComponent(query)}&limit=${MOST_SAID}`, { signal });
+  const canSearch = query.length > 1;
+  const load = async (/** @type {AbortSignal} */ signal) => canSearch && { query, ...(await search(signal)) };
+  const { value: said, error } = useLoaded(load, [query], { pause_ms: PAUSE_MS });
+  const isSearching = canSearch && said?.query !== query && !error;
+  useEffect(() => setAt(0), [query]);
 
   const groups = [
     { title: "Chats", rows: matching(state.chats.value ?? [], (chat) => chat.title).map(rowOfChat) },
-    { title: "Said in chats", rows: said },
     { title: "Actions", rows: matching([...state.commands.value.values()], (each) => each.label).map(rowOfCommand) },
+    { title: "Said in chats", rows: /** @type {Row[]} */ (said?.query === query ? said.results.map(rowOfResult) : []) },
   ].filter((group) => group.rows.length);
   const rows = groups.flatMap((group) => group.rows);
 
@@ -46,7 +41,7 @@ export function Switcher({ onClose }) {
   /** @param {Row | undefined} row */
   function choose(row) {
     if (!row) return;
-    onClose();
+    state.closeDialog();
     row.run();
   }
 
@@ -60,7 +55,7 @@ export function Switcher({ onClose }) {
   }
   useEffect(() => list.current?.querySelector("[aria-selected=true]")?.scrollIntoView({ block: "nearest" }), [at]);
 
-  return html`<${Dialog} title="Search and switch" class="switcher" onClose=${onClose}>
+  return html`<${Dialog} title="Search and switch" class="switcher">
     <input role="combobox" aria-label="Search chats and actions" aria-expanded="true"
       aria-controls="switcher-list" aria-activedescendant=${rows.length ? `switcher-${at}` : undefined} autofocus
       placeholder="Search chats and actions" value=${text} onKeyDown=${move}
@@ -79,14 +74,14 @@ export function Switcher({ onClose }) {
         </div>`,
       )}
     </div>
-    ${!rows.length && html`<p class="empty">Nothing is called so.</p>`}
+    <p class="empty small" role="status">${error || (isSearching ? "Searching…" : rows.length ? "" : "Nothing found")}</p>
   <//>`;
 }
 
 /** @param {state.Chat} chat @returns {Row} */
 const rowOfChat = (chat) => ({
   label: chat.title || "Untitled",
-  hint: formatAgo(chat.changed),
+  hint: formatTime(chat.changed),
   icon: "chat",
   run: () => state.go("chat", chat.id),
 });
@@ -96,7 +91,11 @@ const rowOfResult = (found) => ({
   label: found.excerpt,
   hint: found.title ?? "",
   icon: "search",
-  run: () => (found.chat ? state.go("chat", found.chat) : state.go("memory")),
+  run() {
+    if (typeof found.at === "number") state.target.value = { chat: found.chat, at: found.at };
+    if (found.chat) state.go("chat", found.chat);
+    else state.go("memory");
+  },
 });
 
 /** @param {state.Command} command @returns {Row} */

@@ -1,38 +1,25 @@
 /** Where a message is written: text, attachments, and the pickers of commands (`/`) and files (`@`). */
-import { signal } from "@preact/signals";
 import { html } from "htm/preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { get } from "../api.js";
 import { tell, toast } from "../state.js";
-import { Button, Icon, formatBytes } from "../ui.js";
-import { quotesOf } from "../window/quotes.js";
+import { Button, Icon, counted, formatBytes } from "../ui.js";
 import { options } from "./store.js";
 
 /** @typedef {import("./store.js").Chat} Chat */
-/** @typedef {{file: File, kind: "text" | "image" | "audio", url: string}} Attached */
+/** @typedef {import("./store.js").Attached} Attached */
+/** @typedef {{word: string, start: number, rows: any[], at: number}} Found what the word at `start` may become */
 
-/** Of each kind of file: what it is called, its most bytes, and what a model without it lacks. */
+/** Of each kind of file: what it is called, its most bytes, and by which name an option says that the model takes it. */
 const KINDS = {
-  text: { name: "a text", most_bytes: 1_000_000 },
-  image: {
-    name: "an image",
-    most_bytes: 20_000_000,
-    takes: "images",
-    lacks: "takes no images; choose a model that sees",
-  },
-  audio: {
-    name: "a recording",
-    most_bytes: 30_000_000,
-    takes: "audio",
-    lacks: "takes no recordings; choose one that hears",
-  },
+  text: { name: "texts", most_bytes: 1_000_000, takes: "" },
+  image: { name: "images", most_bytes: 20_000_000, takes: "images" },
+  audio: { name: "recordings", most_bytes: 30_000_000, takes: "audio" },
 };
 /** Of all files of one message: a request has at most 64 MiB. */
 const MOST_BYTES = 45_000_000;
 const MOST_FILES = 20;
 
-/** Attachments by chat; they last as long as the page. */
-const attached = signal(/** @type {Map<number, Attached[]>} */ (new Map()));
 /** @param {Chat} chat */
 const draftKey = (chat) => `shepherd.draft.${chat.id.value ?? "new"}`;
 
@@ -49,9 +36,10 @@ function whyNot(file, before) {
   const found = kindOf(file);
   if (!found) return `${name}: a file of the type ${type} cannot be attached; text, images and recordings can.`;
   const kind = KINDS[found];
-  if ("takes" in kind && options.value?.takes[kind.takes] === false) return `${name}: this model ${kind.lacks}.`;
+  if (options.value?.takes[kind.takes] === false)
+    return `${name}: this model takes no ${kind.name}; choose another one.`;
   if (size > kind.most_bytes)
-    return `${name} has ${formatBytes(size)}; the most for ${kind.name} is ${formatBytes(kind.most_bytes)}.`;
+    return `${name} has ${formatBytes(size)}; ${kind.name} may have ${formatBytes(kind.most_bytes)}.`;
   if (before.length >= MOST_FILES) return `At most ${MOST_FILES} files go with one message.`;
   if (before.reduce((sum, each) => sum + each.file.size, size) > MOST_BYTES)
     return `All files of one message together have at most ${formatBytes(MOST_BYTES)}.`;
@@ -75,8 +63,8 @@ export function Composer({ chat, handle, onEditLast }) {
   const [busy, setBusy] = useState(false);
   const picker = usePicker(chat, handle, text, put);
   const input = useRef(/** @type {HTMLInputElement | null} */ (null));
-  const files = attached.value.get(chat.key) ?? [];
-  const quotes = quotesOf(chat.id.value);
+  const { attached, quotes } = chat;
+  const files = attached.value;
   const isRunning = chat.isRunning.value;
   const isEmpty = !text.trim() && !files.length;
 
@@ -111,22 +99,19 @@ export function Composer({ chat, handle, onEditLast }) {
       // The storage is full: the draft lasts as long as the page.
     }
   }
-  /** @param {Attached[]} now */
-  const setFiles = (now) => (attached.value = new Map(attached.value).set(chat.key, now));
   /** @param {Iterable<File>} added */
   function add(added) {
     for (const file of added) {
-      const before = attached.value.get(chat.key) ?? [];
-      const problem = whyNot(file, before);
+      const problem = whyNot(file, attached.value);
       const kind = kindOf(file);
-      if (problem || !kind) toast(problem, { kind: "error" });
-      else setFiles([...before, { file, kind, url: kind === "image" ? URL.createObjectURL(file) : "" }]);
+      if (problem || !kind) toast(problem, "error");
+      else attached.value = [...attached.value, { file, kind, url: kind === "image" ? URL.createObjectURL(file) : "" }];
     }
   }
   /** @param {Attached} one */
   function remove(one) {
     if (one.url) URL.revokeObjectURL(one.url);
-    setFiles(files.filter((each) => each !== one));
+    attached.value = files.filter((each) => each !== one);
     handle.current?.focus();
   }
   async function send() {
@@ -144,7 +129,7 @@ export function Composer({ chat, handle, onEditLast }) {
         );
         await chat.turn("send", { text, attachments, quotes: brought.map(({ id }) => id) });
         for (const { url } of files) URL.revokeObjectURL(url);
-        setFiles([]);
+        attached.value = [];
         quotes.value = [];
       }
     } catch (error) {
@@ -173,7 +158,7 @@ export function Composer({ chat, handle, onEditLast }) {
       ${
         n_quotes > 0 &&
         html`<li title=${quotes.value.map((each) => each.text.slice(0, 200)).join("\n\n")}>
-          <${Icon} name="memory" size=${16} /><span>${n_quotes} ${n_quotes === 1 ? "message" : "messages"} brought back</span>
+          <${Icon} name="memory" size=${16} /><span>${counted(n_quotes, "message")} brought back</span>
           <${Button} label="Do not bring back" icon="close" kind="quiet small" short onClick=${() => (quotes.value = [])} />
         </li>`
       }
@@ -209,9 +194,7 @@ export function Composer({ chat, handle, onEditLast }) {
  * @param {(text: string) => void} put
  */
 function usePicker(chat, area, text, put) {
-  const [found, setFound] = useState(
-    /** @type {{word: string, start: number, rows: any[], at: number} | null} */ (null),
-  );
+  const [found, setFound] = useState(/** @type {Found | null} */ (null));
   const closed = useRef("");
   useEffect(() => {
     const end = area.current?.selectionStart ?? text.length;
@@ -219,15 +202,12 @@ function usePicker(chat, area, text, put) {
     const word = match ? match[0].trimStart() : "";
     if (!word || closed.current === word) return setFound(null);
     const stop = new AbortController();
-    const timer = setTimeout(() => {
-      const chatId = chat.id.value === null ? "" : `chat=${encodeURIComponent(chat.id.value)}&`;
-      get(`v1/chats/complete?${chatId}text=${encodeURIComponent(word)}`, { signal: stop.signal }).then(
-        ({ suggestions }) =>
-          setFound(
-            suggestions.length ? { word, start: end - word.length, rows: suggestions.slice(0, 50), at: 0 } : null,
-          ),
-        () => setFound(null),
-      );
+    const { signal } = stop;
+    const query = new URLSearchParams({ ...(chat.id.value !== null && { chat: chat.id.value }), text: word });
+    const timer = setTimeout(async () => {
+      const { suggestions } = await get(`v1/chats/complete?${query}`, { signal }).catch(() => ({ suggestions: [] }));
+      const rows = suggestions.slice(0, 50);
+      if (!signal.aborted) setFound(rows.length ? { word, start: end - word.length, rows, at: 0 } : null);
     }, 60);
     return () => (clearTimeout(timer), stop.abort());
   }, [text, chat]);

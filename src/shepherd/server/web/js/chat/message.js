@@ -2,9 +2,10 @@
 import { html } from "htm/preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { blobUrl } from "../api.js";
+import { useLoaded } from "../loaded.js";
 import { Markdown } from "../markdown.js";
 import { tell } from "../state.js";
-import { Button, Icon, copyText, formatBytes, formatCount, formatTime } from "../ui.js";
+import { Button, Icon, copyText, counted, formatBytes, formatCount, formatTime } from "../ui.js";
 
 /** @typedef {import("./store.js").Chat} Chat */
 /** Lines of a result and of a difference that are shown folded, as in the terminal. */
@@ -28,22 +29,13 @@ function Aside({ text }) {
 
 /** An image or a recording of a message, which needs the key to be read. @param {{part: any}} props */
 function Media({ part }) {
-  const [found, setFound] = useState({ url: "", error: "" });
-  useEffect(() => {
-    const stop = new AbortController();
-    let url = "";
-    if (part.url)
-      blobUrl(part.url, stop.signal).then(
-        (address) => setFound({ url: (url = address), error: "" }),
-        (error) => stop.signal.aborted || setFound({ url: "", error: String(error.message) }),
-      );
-    return () => (stop.abort(), url && URL.revokeObjectURL(url));
-  }, [part.url]);
+  const { value: url, error } = useLoaded(async (signal) => part.url && blobUrl(part.url, signal), [part.url]);
+  useEffect(() => () => url && URL.revokeObjectURL(url), [url]);
   if (part.type === "document")
     return html`<p class="file"><${Icon} name="file" size=${16} />${part.name || part.media_type}</p>`;
-  if (found.error) return html`<p class="file"><${Icon} name="warning" size=${16} />${found.error}</p>`;
-  if (part.type === "audio") return html`<audio controls src=${found.url || undefined} aria-label="Recording" />`;
-  return html`<img class="picture" src=${found.url || undefined} alt=${part.name || "Attached image"} />`;
+  if (error) return html`<p class="file"><${Icon} name="warning" size=${16} />${error}</p>`;
+  if (part.type === "audio") return html`<audio controls src=${url || undefined} aria-label="Recording" />`;
+  return html`<img class="picture" src=${url || undefined} alt=${part.name || "Attached image"} />`;
 }
 
 /** Text of which the first lines are shown. @param {{text: string, most: number, line?: (line: string, at: number) => any}} props */
@@ -109,9 +101,8 @@ function Call({ block, isLive }) {
 function Thought({ text, isLive }) {
   const [isOpen, setOpen] = useState(false);
   const n_words = text.split(/\s+/).filter(Boolean).length;
-  const length = `${formatCount(n_words)} ${n_words === 1 ? "word" : "words"}`;
   return html`<details class="thought" onToggle=${(/** @type {any} */ event) => setOpen(event.target.open)}>
-    <summary><${Icon} name="thought" size=${16} />${isLive ? "Thinking" : "Thought"} · ${length}</summary>
+    <summary><${Icon} name="thought" size=${16} />${isLive ? "Thinking" : "Thought"} · ${counted(n_words, "word")}</summary>
     ${isOpen && html`<${Markdown} text=${text} isDone=${!isLive} />`}
   </details>`;
 }
@@ -188,19 +179,19 @@ function Branches({ chat, at }) {
   </span>`;
 }
 
-/** @param {{chat: Chat, row: import("./store.js").UserRow, editing: import("@preact/signals").Signal<number | null>}} props */
-export function UserMessage({ chat, row, editing }) {
+/** @param {{chat: Chat, row: import("./store.js").UserRow}} props */
+export function UserMessage({ chat, row }) {
   const { message } = row;
   const texts = message.parts.filter((part) => part.type === "text");
   const text = texts.map((part) => part.text).join("\n\n");
   const others = message.parts.filter((part) => part.type !== "text");
-  const isEdited = editing.value === message.index && !chat.isRunning.value;
+  const isEdited = chat.editing.value === message.index && !chat.isRunning.value;
   const shown = text.length > MOST_CHARS ? `${text.slice(0, MOST_CHARS)}…` : text;
   return html`<article class="message user" aria-label="You">
     ${others.map((part, at) => (part.type === "notice" ? html`<${Aside} key=${at} text=${part.text} />` : html`<${Media} key=${at} part=${part} />`))}
     ${
       isEdited
-        ? html`<${Edit} chat=${chat} at=${message.index} text=${text} onDone=${() => (editing.value = null)} />`
+        ? html`<${Edit} chat=${chat} at=${message.index} text=${text} onDone=${() => (chat.editing.value = null)} />`
         : html`<div class="bubble">${shown}</div>
           ${text.length > MOST_CHARS && html`<${Note} text=${`${formatBytes(text.length)} of text; its beginning is shown`} />`}
           <footer class="message-foot">
@@ -209,7 +200,7 @@ export function UserMessage({ chat, row, editing }) {
               ${message.at && html`<time class="figures">${formatTime(message.at)}</time>`}
               <${Button} label="Copy question" icon="copy" kind="quiet small" short onClick=${() => copyText(text, "Question copied")} />
               <${Button} label="Edit question" icon="edit" kind="quiet small" short disabled=${chat.isRunning.value}
-                onClick=${() => (editing.value = message.index)} />
+                onClick=${() => (chat.editing.value = message.index)} />
             </span>
           </footer>`
     }

@@ -2,7 +2,8 @@
 import { html } from "htm/preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { tell } from "../state.js";
-import { Button, Field } from "../ui.js";
+import { Button } from "../ui.js";
+import { Fields, readFields } from "./fields.js";
 import { Diff, argumentsText } from "./message.js";
 
 /** @typedef {import("./store.js").Chat} Chat */
@@ -92,77 +93,13 @@ function Consent({ chat, question }) {
     </div>`;
 }
 
-/** Of the formats that a string may have: what it looks like, in words, and the type of its control. */
-const FORMATS = /** @type {Record<string, {test: RegExp, words: string, type?: string}>} */ ({
-  email: { test: /^[^\s@]+@[^\s@]+$/, words: "an e-mail address", type: "email" },
-  uri: { test: /^[a-z][a-z0-9+.-]*:\S+$/i, words: "a whole address, with https: in front", type: "url" },
-  date: { test: /^\d{4}-\d\d-\d\d$/, words: "a date", type: "date" },
-  "date-time": {
-    test: /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)$/i,
-    words: "a time such as 2026-01-31T12:00:00Z",
-  },
-});
-
-/** The choices of a field: values with the texts that are shown; null = it has none.
- * @param {any} schema @returns {[string, string][] | null} */
-function choicesOf({ oneOf, anyOf, enum: values, enumNames } = {}) {
-  const titled = oneOf ?? anyOf;
-  if (Array.isArray(titled) && titled.every((each) => each && "const" in each))
-    return titled.map((each) => [String(each.const), String(each.title ?? each.const)]);
-  if (!Array.isArray(values)) return null;
-  return values.map((value, at) => [String(value), String(enumNames?.[at] ?? value)]);
-}
-
-/** The kind of a field: "one" or "several" of choices, or its type. @param {any} schema @returns {string} */
-function kindOf(schema) {
-  if (choicesOf(schema)) return "one";
-  const type = [schema.type].flat().find((each) => each !== "null") ?? "string";
-  return type === "array" ? "several" : type;
-}
-
-/** What is wrong with a number or a length, as a sentence.
- * @param {number} n @param {unknown} least @param {unknown} most @param {string} unit */
-function rangeError(n, least, most, unit) {
-  if (typeof least === "number" && n < least) return `At least ${least}${unit}, please; this is ${n}.`;
-  if (typeof most === "number" && n > most) return `At most ${most}${unit}, please; this is ${n}.`;
-  return undefined;
-}
-
-/**
- * The value of what was filled in, or a sentence about what is wrong with it; neither for a field that may stay empty.
- * @param {any} schema @param {any} given a text; true or false; a list of values @param {boolean} isRequired
- * @returns {{value?: unknown, error?: string}}
- */
-function readField(schema, given, isRequired) {
-  const kind = kindOf(schema);
-  if (kind === "boolean") return { value: given === true };
-  if (kind === "several") {
-    const error = rangeError(given.length, schema.minItems, schema.maxItems, " of them");
-    return error && (given.length || isRequired) ? { error } : { value: given };
-  }
-  const text = String(given ?? "").trim();
-  if (!text) return isRequired ? { error: "This needs an answer." } : {};
-  if (kind === "number" || kind === "integer") {
-    const n = Number(text.replace(",", "."));
-    if (!Number.isFinite(n)) return { error: `"${text.slice(0, 40)}" is not a number.` };
-    if (kind === "integer" && !Number.isInteger(n)) return { error: "A whole number, please." };
-    const error = rangeError(n, schema.minimum, schema.maximum, "");
-    return error ? { error } : { value: n };
-  }
-  const format = FORMATS[schema.format];
-  if (format && !format.test.test(text)) return { error: `This must be ${format.words}.` };
-  const error = rangeError([...text].length, schema.minLength, schema.maxLength, " characters");
-  return error ? { error } : { value: text };
-}
-
 /** @param {{chat: Chat, question: import("./store.js").Question}} props */
 function Form({ chat, question }) {
-  const fields = Object.entries(question.url ? {} : (question.schema?.properties ?? {}));
-  const required = new Set(question.schema?.required ?? []);
-  /** @param {any} schema */
-  const initial = (schema) => schema.default ?? (kindOf(schema) === "several" ? [] : "");
-  const [given, setGiven] = useState(() => Object.fromEntries(fields.map(([name, schema]) => [name, initial(schema)])));
-  const [errors, setErrors] = useState(/** @type {Record<string, string | undefined>} */ ({}));
+  const properties = question.url ? {} : (question.schema?.properties ?? {});
+  const required = question.schema?.required ?? [];
+  const isEmpty = Object.keys(properties).length === 0;
+  const [given, setGiven] = useState({});
+  const [errors, setErrors] = useState(/** @type {Record<string, string>} */ ({}));
   const box = useRef(/** @type {HTMLFormElement | null} */ (null));
   useAttention(box);
   /** @param {Record<string, unknown> | null} values */
@@ -170,68 +107,21 @@ function Form({ chat, question }) {
   /** @param {Event} event */
   function send(event) {
     event.preventDefault();
-    const values = /** @type {Record<string, unknown>} */ ({});
-    const wrong = /** @type {Record<string, string>} */ ({});
-    for (const [name, schema] of fields) {
-      const { value, error } = readField(schema, given[name], required.has(name));
-      if (error) wrong[name] = error;
-      else if (value !== undefined) values[name] = value;
-    }
-    setErrors(wrong);
-    const at = fields.findIndex(([name]) => name in wrong);
-    if (at < 0) answer(values);
-    else
-      /** @type {HTMLElement | null} */ (
-        box.current?.querySelectorAll(".field")[at]?.querySelector("input, select")
-      )?.focus();
+    const { values, errors, first } = readFields(properties, given, required);
+    setErrors(errors);
+    if (first < 0) return answer(values);
+    const control = box.current?.querySelectorAll(".field")[first].querySelector("input, select");
+    /** @type {HTMLElement | null | undefined} */ (control)?.focus();
   }
   const url = /^https?:\/\//i.test(question.url ?? "") ? question.url : "";
   return html`<form ref=${box} tabindex="-1" novalidate onSubmit=${send} aria-label=${`${question.server} asks`}>
     <h2>${question.server} asks</h2>
     <p class="form-message">${question.message}</p>
     ${url && html`<p><a href=${url} target="_blank" rel="noopener noreferrer">${url}</a></p>`}
-    ${fields.map(([name, schema]) => {
-      /** @param {unknown} value */
-      const set = (value) => setGiven((before) => ({ ...before, [name]: value }));
-      return html`<${FormField} key=${name} name=${name} schema=${schema} value=${given[name]} error=${errors[name]} isRequired=${required.has(name)} onChange=${set} />`;
-    })}
+    <${Fields} properties=${properties} given=${given} errors=${errors} required=${required} onChange=${setGiven} />
     <div class="actions">
-      <${Button} label=${fields.length ? "Refuse" : "No"} onClick=${() => answer(null)} />
-      <${Button} label=${fields.length ? "Send" : "Yes"} kind="primary" type="submit" />
+      <${Button} label=${isEmpty ? "No" : "Refuse"} onClick=${() => answer(null)} />
+      <${Button} label=${isEmpty ? "Yes" : "Send"} kind="primary" type="submit" />
     </div>
   </form>`;
-}
-
-/** @param {{name: string, schema: any, value: any, error?: string, isRequired: boolean, onChange: (value: unknown) => void}} props */
-function FormField({ name, schema, value, error, isRequired, onChange }) {
-  const kind = kindOf(schema);
-  const choices = choicesOf(kind === "several" ? schema.items : schema) ?? [];
-  const label = `${schema.title ?? name}${isRequired ? "" : " (may stay empty)"}`;
-  /** @param {any} event */
-  const onInput = (event) => onChange(event.target.value);
-  if (kind === "boolean" || kind === "several") {
-    const on = new Set(kind === "several" ? value : value === true ? [name] : []);
-    /** @param {string} each */
-    function toggle(each) {
-      if (!on.delete(each)) on.add(each);
-      onChange(kind === "several" ? [...on] : on.size > 0);
-    }
-    return html`<fieldset class="field">
-      <legend>${kind === "boolean" ? schema.description : label}</legend>
-      ${(kind === "boolean" ? [[name, schema.title ?? name]] : choices).map(
-        ([each, title]) => html`<label class="check" key=${each}>
-          <input type="checkbox" checked=${on.has(each)} onChange=${() => toggle(each)} />${title}
-        </label>`,
-      )}
-      ${error && html`<p class="note error">${error}</p>`}
-    </fieldset>`;
-  }
-  const shared = { label, hint: schema.description, error, value, onInput };
-  if (kind === "one")
-    return html`<${Field} as="select" ...${shared}>
-      <option value=""></option>
-      ${choices.map(([each, title]) => html`<option key=${each} value=${each}>${title}</option>`)}
-    <//>`;
-  const mode = kind === "string" ? undefined : "decimal";
-  return html`<${Field} ...${shared} type=${FORMATS[schema.format]?.type ?? "text"} inputmode=${mode} />`;
 }

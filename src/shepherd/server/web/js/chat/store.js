@@ -27,6 +27,8 @@ import { formatCount } from "../ui.js";
  * @typedef {{index: number, blocks: import("@preact/signals").Signal<Block[]>, status: AnySignal, stats: AnySignal}} Live
  * @typedef {{id: string, kind: "consent" | "form", [field: string]: any}} Question
  * @typedef {{name: string, type: string, data: string}} Attachment
+ * @typedef {{file: File, kind: "text" | "image" | "audio", url: string}} Attached
+ * @typedef {{id: number, role: string, text: string}} Quote a message of the archive
  */
 
 /** The models, modes and commands of the open chat, and what its model takes; null = not asked yet. */
@@ -36,6 +38,25 @@ export async function refreshOptions(id) {
   const found = await get(`v1/chats/options${id === null ? "" : `?chat=${encodeURIComponent(id)}`}`).catch(() => null);
   if (found) options.value = found;
 }
+
+/** What the turn does now, by the event that says so. */
+const DOES = /** @type {Record<string, (event: any) => string>} */ ({
+  started: () => "Reading",
+  progress: ({ done, total }) => `Reading ${formatCount(done)} of ${formatCount(total)} tokens`,
+  loading: ({ model }) => `Loading ${model}`,
+  text: () => "Writing",
+  thought: () => "Thinking",
+  call: ({ name }) => `Calling ${name}`,
+  called: ({ name }) => `Running ${name}`,
+  question: () => "Waiting for your answer",
+});
+/** Quiet lines, by the event that they tell; "" = none. */
+const NOTES = /** @type {Record<string, (event: any) => string>} */ ({
+  missing_model: ({ model, instead }) => `${model} is not there any more: ${instead} answers`,
+  evicted: ({ tokens }) => `${formatCount(tokens)} tokens left the window`,
+  started: ({ model, instead_of }) =>
+    instead_of?.length ? `${model} answers instead of ${instead_of.join(", ")}` : "",
+});
 
 /** Messages that are read at once. */
 const PAGE = 200;
@@ -115,6 +136,11 @@ export class Chat {
     this.notes = signal(/** @type {Map<number, string[]>} */ (new Map()));
     /** The model that loads; "" = none. */
     this.loading = signal("");
+    /** The index of the question that is asked in other words; null = none is. */
+    this.editing = signal(/** @type {number | null} */ (null));
+    /** What goes with the next message: files, and what it brings back from the memory. */
+    this.attached = signal(/** @type {Attached[]} */ ([]));
+    this.quotes = signal(/** @type {Quote[]} */ ([]));
     /** The newest whole sentences, for screen readers. */
     this.spoken = signal("");
     this.isRunning = computed(() => this.live.value !== null);
@@ -135,6 +161,11 @@ export class Chat {
   get path() {
     return pathOf(this.id.value ?? "");
   }
+  /** What the model has got of the AGENTS.md of the server's folder, and why it has not got more. @returns {string[]} */
+  get instructions() {
+    const { given, left_out = [] } = this.about.value?.instructions ?? {};
+    return given ? [`The model has read ${given}`, ...left_out] : left_out;
+  }
 
   /** Reads the chat and its events until the function that comes back is called. */
   open() {
@@ -154,10 +185,18 @@ export class Chat {
         lastId: about.running ? "" : String(about.last_event ?? ""),
         onEvent: ({ type, data }) => {
           works();
-          batch(() => /** @type {any} */ (this)[`on_${type}`]?.(data));
+          batch(() => this.#hear(type, data));
         },
       });
     });
+  }
+
+  /** @param {string} type @param {any} event */
+  #hear(type, event) {
+    const note = NOTES[type]?.(event);
+    if (note) this.note(note);
+    /** @type {any} */ (this)[`on_${type}`]?.(event);
+    if (this.live.value && type in DOES) this.live.value.status.value = DOES[type](event);
   }
 
   /** @param {AbortSignal} [stop] */
@@ -275,38 +314,17 @@ export class Chat {
     this.problem.value = "";
     this.canResume.value = false;
   }
-  /** What the turn does now. @param {string} text */
-  #does(text) {
-    if (this.live.value) this.live.value.status.value = text;
-  }
   /** @param {any} event */
-  on_started({ model, recalled, instead_of }) {
+  on_started({ recalled }) {
     this.loading.value = "";
-    this.#does("Reading");
-    if (instead_of?.length) this.note(`${model} answers instead of ${instead_of.join(", ")}`);
-    const words = recalled?.words ?? [];
-    if (recalled) this.note(words.length ? `Came back: ${words.join(", ")}` : "Something said earlier came back");
+    if (recalled) this.note(`Came back: ${recalled.words?.join(", ") || "something said earlier"}`);
   }
   /** @param {any} event */
-  on_progress({ done, total }) {
-    this.#does(`Reading ${formatCount(done)} of ${formatCount(total)} tokens`);
-  }
-  /** @param {any} event */
-  on_missing_model({ model, instead }) {
-    this.note(`${model} is not there any more: ${instead} answers`);
-  }
-  /** @param {any} event */
-  on_loading(event) {
-    this.loading.value = event.model;
-    this.#does(`Loading ${event.model}`);
-  }
-  /** @param {any} event */
-  on_evicted({ tokens }) {
-    this.note(`${formatCount(tokens)} tokens left the window`);
+  on_loading({ model }) {
+    this.loading.value = model;
   }
   /** @param {any} event */
   on_text({ text }) {
-    this.#does("Writing");
     this.#append("text", text);
     this.unspoken += text;
     const whole = /^[^]*[.!?:\n](?=\s)/.exec(this.unspoken)?.[0] ?? "";
@@ -316,7 +334,6 @@ export class Chat {
   }
   /** @param {any} event */
   on_thought({ text }) {
-    this.#does("Thinking");
     this.#append("thought", text);
   }
   /** @param {"text" | "thought"} type @param {string} text */
@@ -342,7 +359,6 @@ export class Chat {
   }
   /** @param {any} event */
   on_call(event) {
-    this.#does(`Calling ${event.name}`);
     this.#push(callBlock({ ...event, arguments: "" }));
   }
   /** @param {any} event */
@@ -352,7 +368,6 @@ export class Chat {
   }
   /** @param {any} event */
   on_called(event) {
-    this.#does(`Running ${event.name}`);
     const { call } = this.#call(event.id);
     if (call) call.value = event;
     else this.#push(callBlock(event));
@@ -369,7 +384,6 @@ export class Chat {
   }
   /** @param {Question} question */
   on_question(question) {
-    this.#does("Waiting for your answer");
     this.questions.value = [...this.questions.value.filter(({ id }) => id !== question.id), question];
   }
   /** @param {{id: string}} event */
@@ -413,7 +427,10 @@ export class Chat {
   on_changed({ what }) {
     if (what.includes("deleted")) this.problem.value = "This chat has been deleted.";
     else if (what.includes("messages")) this.#load().catch(state.tell);
-    else this.#refreshAbout();
+    else
+      this.#refreshAbout().then(
+        () => what.includes("instructions") && this.instructions.forEach((line) => this.note(line)),
+      );
     state.refreshChats().catch(() => {});
   }
 }

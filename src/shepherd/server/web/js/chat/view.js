@@ -1,14 +1,13 @@
 /** The panel of one chat. */
-import { useSignal } from "@preact/signals";
 import { html } from "htm/preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { addCommands, isReady, server, tell } from "../state.js";
+import { Problem } from "../loaded.js";
+import { addCommands, isReady, server, target, tell } from "../state.js";
 import { Button, VirtualList } from "../ui.js";
 import { Composer } from "./composer.js";
-import { Header, exportChat } from "./header.js";
+import { Header, actionsOf } from "./header.js";
 import { Answer, Note, UserMessage } from "./message.js";
 import { Questions } from "./question.js";
-import { target } from "./sidebar.js";
 import { chatOf } from "./store.js";
 
 /** @typedef {import("./store.js").Row} Row */
@@ -21,10 +20,6 @@ export function ChatView({ id }) {
 
 /** @param {{chat: import("./store.js").Chat}} props */
 function OpenChat({ chat }) {
-  const renaming = useSignal(false);
-  const configuring = useSignal(false);
-  const configure = () => (configuring.value = true);
-  const editing = useSignal(/** @type {number | null} */ (null));
   const [isAtEnd, setAtEnd] = useState(true);
   const list = useRef(/** @type {import("../ui.js").ListHandle | null} */ (null));
   const input = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
@@ -34,38 +29,38 @@ function OpenChat({ chat }) {
   useEffect(() => chat.open(), [chat]);
   useEffect(() => {
     if (!chat.isRunning.value) return;
-    editing.value = null;
+    chat.editing.value = null;
     list.current?.toEnd(); // the question that was just asked
   }, [isRunning]);
 
   function editLast() {
     const last = chat.rows.value.findLast((row) => row.kind === "user");
-    if (last?.kind === "user" && !chat.isRunning.value) editing.value = last.message.index;
+    if (last?.kind === "user" && !chat.isRunning.value) chat.editing.value = last.message.index;
   }
-  useEffect(() => {
-    /** @param {KeyboardEvent} event */
-    function onKeyDown(event) {
-      const isElsewhere = document.querySelector("dialog[open], .menu:popover-open");
-      if (event.key !== "Escape" || event.defaultPrevented || isElsewhere || !chat.isRunning.value) return;
-      event.preventDefault();
-      chat.stop();
-    }
-    addEventListener("keydown", onKeyDown);
-    return () => removeEventListener("keydown", onKeyDown);
-  }, [chat]);
-  useEffect(() => {
-    const rename = () => (renaming.value = chat.id.value !== null);
-    return addCommands([
-      { id: "chat-write", label: "Write a message", icon: "edit", run: () => input.current?.focus() },
-      { id: "chat-stop", label: "Stop the answer", icon: "stop", keys: "Esc", run: () => isRunning && chat.stop() },
-      { id: "chat-retry", label: "Answer again", icon: "retry", run: () => chat.turn("retry").catch(tell) },
-      { id: "chat-edit", label: "Edit the last question", icon: "edit", hint: "Up in an empty message", run: editLast },
-      { id: "chat-rename", label: "Rename this chat", icon: "edit", run: rename },
-      { id: "chat-settings", label: "System prompt and sampling", icon: "settings", run: configure },
-      { id: "chat-md", label: "Export as Markdown", icon: "download", run: () => exportChat(chat, "markdown") },
-      { id: "chat-json", label: "Export as JSON", icon: "download", run: () => exportChat(chat, "json") },
-    ]);
-  }, [chat, isRunning]);
+  const id = chat.id.value;
+  useEffect(
+    () =>
+      addCommands([
+        { id: "chat-write", label: "Write a message", icon: "edit", run: () => input.current?.focus() },
+        {
+          id: "chat-stop",
+          label: "Stop the answer",
+          icon: "stop",
+          keys: "Escape",
+          run: () => isRunning && chat.stop(),
+        },
+        { id: "chat-retry", label: "Answer again", icon: "retry", run: () => chat.turn("retry").catch(tell) },
+        {
+          id: "chat-edit",
+          label: "Edit the last question",
+          icon: "edit",
+          hint: "Up in an empty message",
+          run: editLast,
+        },
+        ...actionsOf(chat),
+      ]),
+    [chat, isRunning, id],
+  );
 
   // A result of the search names a message: read back to it, and show it.
   const wanted = target.value;
@@ -82,10 +77,10 @@ function OpenChat({ chat }) {
   /** @param {Row} row @param {number} at */
   const render = (row, at) =>
     row.kind === "user"
-      ? html`<${UserMessage} chat=${chat} row=${row} editing=${editing} />`
+      ? html`<${UserMessage} chat=${chat} row=${row} />`
       : html`<${Answer} chat=${chat} row=${row} isLast=${at === rows.length - 1} />`;
   return html`<section class="chat" aria-label="Chat">
-    <${Header} chat=${chat} renaming=${renaming} configuring=${configuring} />
+    <${Header} chat=${chat} />
     ${
       rows.length === 0
         ? html`<${Empty} chat=${chat} />`
@@ -100,13 +95,9 @@ function OpenChat({ chat }) {
       </div>`
       }
       ${!isRunning && lastNotes.map((text, at) => html`<${Note} key=${at} text=${text} />`)}
-      ${
-        chat.problem.value &&
-        html`<div class="problem" role="alert">
-        <span>${chat.problem.value}</span>
+      <${Problem} error=${chat.problem.value}>
         ${rows.length > 0 && !isRunning && html`<${Button} label="Try again" icon="retry" kind="small" onClick=${() => chat.turn("retry").catch(tell)} />`}
-      </div>`
-      }
+      <//>
       <${Questions} chat=${chat} />
       <${Composer} chat=${chat} handle=${input} onEditLast=${editLast} />
     </div>
@@ -119,14 +110,15 @@ function Empty({ chat }) {
   if (chat.id.value !== null && chat.about.value === null)
     return html`<p class="chat-empty" role="status">${chat.problem.value ? "" : "Reading the chat…"}</p>`;
   const hasModel = !isReady.value || server.value.models.length > 0;
+  if (!hasModel)
+    return html`<div class="chat-empty">
+      <h2>No model yet</h2>
+      <p class="soft">This server has no model that answers.</p>
+      <a class="button primary" href="#/models">Choose a model</a>
+    </div>`;
   return html`<div class="chat-empty">
-    <h2>${hasModel ? "What is on your mind?" : "No model yet"}</h2>
-    ${
-      hasModel
-        ? html`<p class="soft">Old turns that leave the window are kept in the memory, and come back when they matter.
-          <span class="keys"><kbd>/</kbd> commands <kbd>@</kbd> files <kbd>Ctrl K</kbd> switch</span></p>`
-        : html`<p class="soft">This server has no model that answers.</p>
-          <a class="button primary" href="#/models">Choose a model</a>`
-    }
+    <h2>What is on your mind?</h2>
+    <p class="soft">Old turns that leave the window are kept in the memory, and come back when they matter.
+      <span class="keys"><kbd>/</kbd> commands <kbd>@</kbd> files <kbd>Ctrl K</kbd> switch</span></p>
   </div>`;
 }

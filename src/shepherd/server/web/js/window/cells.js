@@ -140,14 +140,8 @@ export function Cells({ sequence, others, rows, summary, onOpen, onPoint }) {
 /** The bar in one low row, without control. @param {{sequence: Sequence, others: number}} props */
 export function ThinCells({ sequence, others }) {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
-  useDrawing(
-    box,
-    useMemo(() => piecesOf(sequence), [sequence]),
-    sequence.n_ctx,
-    others,
-    1,
-    -1,
-  );
+  const pieces = useMemo(() => piecesOf(sequence), [sequence]);
+  useDrawing(box, pieces, sequence.n_ctx, others, 1, -1);
   return html`<span class="thin-cells" ref=${box}><canvas aria-hidden="true"></canvas></span>`;
 }
 
@@ -166,11 +160,7 @@ function useDrawing(box, pieces, n_ctx, others, rows, marked) {
   const placed = useRef(/** @type {Placed[]} */ ([]));
   const look = useRef(/** @type {ReturnType<typeof lookIn> | null} */ (null));
   /** Cells of the pieces by key: when they began to move, and as they were drawn last. */
-  const moving = useRef({
-    from: /** @type {Map<string, number>} */ (new Map()),
-    drawn: new Map(),
-    began_ms: 0,
-  }).current;
+  const moving = useRef({ from: new Map(), drawn: new Map(), began_ms: 0 }).current;
   useEffect(() => {
     moving.from = moving.drawn;
     moving.began_ms = performance.now();

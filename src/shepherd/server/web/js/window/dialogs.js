@@ -1,50 +1,38 @@
 /** What a click in the window opens: the text of what has left, and the tokens of a piece. */
 import { html } from "htm/preact";
 import { useState } from "preact/hooks";
-import { get, post } from "../api.js";
+import { get } from "../api.js";
 import { Problem, useLoaded } from "../loaded.js";
-import { tell, toast } from "../state.js";
-import { Button, counted, Dialog, formatCount as count } from "../ui.js";
+import { forget } from "../memory.js";
+import { closeDialog, toast } from "../state.js";
+import { Button, Dialog, formatCount as count } from "../ui.js";
 import { describe, nameOf, Swatch } from "./cells.js";
-import { quotesOf } from "./quotes.js";
 
 const MOST_MESSAGES = 100;
 const PAGE = 500;
 /** Of a role, where it has another name. @type {Record<string, string>} */
 const KIND = { tool: "result" };
 
-/** @param {{session: string | null, messages: number[], chat: string | null | undefined, onClose: () => void}} props
- *   `chat`: where the messages can be brought back; undefined = nowhere on this page */
-export function LeftDialog({ session, messages, chat, onClose }) {
+/** @param {{session: string | null, messages: number[], chat: import("../chat/store.js").Chat | null}} props
+ *   `chat`: where the messages can be brought back; null = nowhere on this page */
+export function LeftDialog({ session, messages, chat }) {
   const asked = messages.slice(0, MOST_MESSAGES);
   const query = new URLSearchParams({ session: session ?? "", messages: `${asked}` });
   const { value, error } = useLoaded(() => get(`v1/window/left?${query}`), [`${query}`]);
-  const [forgets, setForgets] = useState(/** @type {string | null} */ (null));
   const found = /** @type {{index: number, role: string, text: string, id: number | null}[]} */ (value?.messages ?? []);
   const archived = found.flatMap(({ id, role, text }) => (id === null ? [] : [{ id, role, text }]));
 
-  /** @param {boolean} dry_run */
-  const forget = async (dry_run) => {
-    const answer = await post("v1/memory/forget", { messages: archived.map(({ id }) => id), dry_run });
-    const n = counted(answer.messages, "message");
-    if (dry_run) return setForgets(n);
-    toast(`Forgotten: ${n}.`);
-    onClose();
-  };
-  const back = () => {
-    const quotes = quotesOf(chat ?? null);
+  const ids = archived.map(({ id }) => id);
+  /** @param {import("../chat/store.js").Chat} chat */
+  const back = ({ quotes }) => {
     const known = new Set(quotes.value.map(({ id }) => id));
     quotes.value = [...quotes.value, ...archived.filter(({ id }) => !known.has(id))];
     toast("They come back with your next message.");
-    onClose();
+    closeDialog();
   };
-  const footer = forgets
-    ? html`<p class="grow small">This deletes ${forgets} from the memory, for good.</p>
-        <${Button} label="Keep" onClick=${() => setForgets(null)} />
-        <${Button} label="Forget" icon="trash" kind="danger" onClick=${() => forget(false).catch(tell)} />`
-    : html`<${Button} label="Forget…" icon="trash" kind="danger" onClick=${() => forget(true).catch(tell)} />
-        ${chat !== undefined && html`<${Button} label="Bring back" icon="back" kind="primary" onClick=${back} />`}`;
-  return html`<${Dialog} title="What has left" wide onClose=${onClose} footer=${archived.length > 0 && footer}>
+  const footer = html`<${Button} label="Forget…" icon="trash" kind="danger" onClick=${() => forget({ messages: ids }, "what has left")} />
+    ${chat && html`<${Button} label="Bring back" icon="back" kind="primary" onClick=${() => back(chat)} />`}`;
+  return html`<${Dialog} title="What has left" class="wide" footer=${archived.length > 0 && footer}>
     <${Problem} error=${error} />
     ${!value && !error && html`<p class="soft">Looking in the archive…</p>`}
     ${value && !found.length && html`<p class="soft">The archive has no text of it.</p>`}
@@ -60,8 +48,8 @@ export function LeftDialog({ session, messages, chat, onClose }) {
   <//>`;
 }
 
-/** @param {{sequence: import("./feed.js").Sequence, piece: import("./cells.js").Piece, onClose: () => void}} props */
-export function TokensDialog({ sequence: { cache, seq }, piece, onClose }) {
+/** @param {{sequence: import("./feed.js").Sequence, piece: import("./cells.js").Piece}} props */
+export function TokensDialog({ sequence: { cache, seq }, piece }) {
   const [start, setStart] = useState(piece.start);
   const stop = Math.min(piece.stop, start + PAGE);
   const query = new URLSearchParams({ cache, seq: `${seq}`, start: `${start}`, stop: `${stop}` });
@@ -69,7 +57,7 @@ export function TokensDialog({ sequence: { cache, seq }, piece, onClose }) {
   const footer = html`<p class="grow small soft figures">Tokens ${count(start)} to ${count(stop)}</p>
     <${Button} label="Earlier" icon="back" disabled=${start === piece.start} onClick=${() => setStart(start - PAGE)} />
     <${Button} label="Later" icon="forward" disabled=${stop === piece.stop} onClick=${() => setStart(stop)} />`;
-  return html`<${Dialog} title=${describe(piece)} wide onClose=${onClose} footer=${piece.stop - piece.start > PAGE && footer}>
+  return html`<${Dialog} title=${describe(piece)} class="wide" footer=${piece.stop - piece.start > PAGE && footer}>
     <${Problem} error=${error} />
     ${!value && !error && html`<p class="soft">Reading the tokens…</p>`}
     <p class="tokens">

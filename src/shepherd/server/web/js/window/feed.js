@@ -31,8 +31,6 @@ export const turns = signal(/** @type {Map<string, Turn[]>} */ (new Map()));
 export const happenings = signal(/** @type {Happening[]} */ ([]));
 /** By the name of the cache. */
 export const pool = signal(/** @type {Record<string, Cache>} */ ({}));
-/** How often the stream has begun; what happened before may have been missed. */
-export const beginning = signal(0);
 /** Why there is no stream, as a sentence. */
 export const failure = signal("");
 
@@ -57,7 +55,6 @@ const APPLY = {
     if (version === VERSION) {
       now.clear();
       pool.value = caches;
-      beginning.value += 1;
     } else failure.value = `The server sends version ${version} of the window; this page reads ${VERSION}. Reload it.`;
   },
   spans: (event) => now.set(keyOf(event), event),

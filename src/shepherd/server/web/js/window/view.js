@@ -1,81 +1,64 @@
 /** The living window: what the model holds of a conversation, what it computed, what left and came back. */
 import { html } from "htm/preact";
-import { useEffect, useState } from "preact/hooks";
-import { get } from "../api.js";
-import { chats, go, online, toggleWindow, windowOpen } from "../state.js";
+import { useState } from "preact/hooks";
+import { chatOf } from "../chat/store.js";
+import { chats, dialog, go, online, toggleWindow, windowOpen } from "../state.js";
 import { Button, formatBytes, formatCount as count, formatDuration } from "../ui.js";
 import { Cells, describe, KINDS, nameOf, piecesOf, Swatch, ThinCells, zoomFor } from "./cells.js";
 import { LeftDialog, TokensDialog } from "./dialogs.js";
-import { beginning, failure, happenings, keyOf, pool, sequenceOf, sequences, TIERS, turns, useFeed } from "./feed.js";
+import { failure, happenings, keyOf, pool, sequenceOf, sequences, TIERS, turns, useFeed } from "./feed.js";
 import { Happenings, Turns } from "./log.js";
 
 /** @typedef {import("./feed.js").Sequence} Sequence @typedef {import("./feed.js").Turn} Turn */
 /** @typedef {import("./cells.js").Piece} Piece @typedef {import("./log.js").Left} Left */
-/** @typedef {{id: string | null, session: string | null, model: string, before: Turn[], n_seen: number}} Stored */
+/** @typedef {import("../chat/store.js").Chat} Chat */
 
 const PLACES = { cells: "in cells", memory: "in memory", disk: "on disk" };
 const STATES = /** @type {Record<string, string>} */ ({ prefill: "reads", generate: "writes" });
-const NOTHING = /** @type {Stored} */ ({ id: null, session: null, model: "", before: [], n_seen: 0 });
 
-/** What the server has stored of a chat: its session, its model, and its turns before the page looked.
- * @param {string | null} chat @returns {Stored} */
-function useStored(chat) {
-  const [stored, setStored] = useState(NOTHING);
-  const { changed, n_messages, running } = chats.value?.find(({ id }) => id === chat) ?? {};
-  useEffect(() => {
-    if (chat === null) return;
-    const stop = new AbortController();
-    get(`v1/chats/${encodeURIComponent(chat)}?limit=200`, { signal: stop.signal })
-      .then(({ session = null, model, messages }) => {
-        const before = messages.flatMap((/** @type {{stats?: Turn}} */ { stats }) => stats ?? []);
-        setStored({ id: chat, session, model, before, n_seen: turns.value.get(session)?.length ?? 0 });
-      })
-      .catch(() => stop.signal.aborted || setStored({ ...NOTHING, id: chat }));
-    return () => stop.abort();
-  }, [chat, beginning.value, changed, n_messages, running]);
-  return stored.id === chat ? stored : NOTHING;
-}
+/** The answers of a chat, as turns: those that are saved, and those of the turn that runs. @param {Chat} chat @returns {Turn[]} */
+const turnsOf = ({ messages, live }) =>
+  /** @type {any[]} */ ([...messages.value.flatMap(({ stats }) => stats ?? []), ...(live.value?.stats.value ?? [])]);
 
 /** Cells that other conversations hold beside this one. @param {Sequence} sequence */
 const othersOf = ({ cache, tier, held, n_ctx }) =>
   tier === "cells" ? Math.max(0, Math.min(pool.value[cache]?.used ?? 0, n_ctx) - held) : 0;
 
-/** @param {{chat: string | null}} props */
-export function WindowView({ chat }) {
+/** @param {{id: string | null}} props of the open chat */
+export function WindowView({ id }) {
   useFeed();
-  return windowOpen.value ? html`<${Panel} key=${chat} chat=${chat} />` : html`<${ThinBar} chat=${chat} />`;
+  const chat = chatOf(id);
+  return windowOpen.value ? html`<${Panel} key=${chat.key} chat=${chat} />` : html`<${ThinBar} chat=${chat} />`;
 }
 
-/** A low bar that is always seen; it opens and closes the window. @param {{chat: string | null}} props */
-export function ThinBar({ chat }) {
-  useFeed();
-  const sequence = sequenceOf(useStored(chat).session);
-  const label = `${windowOpen.value ? "Close" : "Open"} the living window`;
+/** A low bar in its place, which opens the window. @param {{chat: Chat}} props */
+function ThinBar({ chat }) {
+  const sequence = sequenceOf(chat.about.value?.session ?? null);
+  const label = "Open the living window";
   const held = sequence ? `${count(sequence.held)} of ${count(sequence.n_ctx)} tokens` : "";
-  return html`<button type="button" class="thin-bar" title=${label} aria-expanded=${String(windowOpen.value)}
+  return html`<button type="button" class="thin-bar" title=${label} aria-expanded="false"
     onClick=${toggleWindow}>
     <span class="hidden">${label}. ${held}</span>
     ${sequence ? html`<${ThinCells} sequence=${sequence} others=${othersOf(sequence)} />` : html`<span class="thin-cells" />`}
   </button>`;
 }
 
-/** @param {{chat: string | null}} props */
+/** @param {{chat: Chat}} props */
 function Panel({ chat }) {
-  const stored = useStored(chat);
+  const about = chat.about.value ?? {};
   const [chosen, choose] = useState(/** @type {string | null} */ (null));
-  const [left, openLeft] = useState(/** @type {Left | null} */ (null));
-  const [opened, openSpan] = useState(/** @type {{sequence: Sequence, piece: Piece} | null} */ (null));
-  const own = sequenceOf(stored.session);
+  const own = sequenceOf(about.session ?? null);
   const sequence = (chosen && (sequenceOf(chosen) ?? sequences.value.get(chosen))) || own;
-  const session = sequence?.session ?? stored.session;
+  const session = sequence?.session ?? about.session ?? null;
   const isOwn = sequence === own;
-  const recent = turns.value.get(session ?? "") ?? [];
-  const all = isOwn ? [...stored.before, ...recent.slice(stored.n_seen)] : recent;
+  const all = isOwn ? turnsOf(chat) : (turns.value.get(session ?? "") ?? []);
   const happened = happenings.value.filter((each) => each.session === session);
+  /** @param {Left} left */
+  const openLeft = (left) => (dialog.value = html`<${LeftDialog} ...${left} chat=${isOwn ? chat : null} />`);
   /** @param {Piece} piece */
   const open = (piece) => {
     if (piece.kind === "hole") openLeft({ session, messages: piece.messages });
-    else if (sequence) openSpan({ sequence, piece });
+    else dialog.value = html`<${TokensDialog} sequence=${sequence} piece=${piece} />`;
   };
   return html`<div class="living" data-stale=${!online.value}>
     <header>
@@ -85,15 +68,13 @@ function Panel({ chat }) {
     </header>
     ${failure.value && html`<p class="notice" role="alert">${failure.value}</p>`}
     ${sequence && html`<${Bar} key=${session ?? keyOf(sequence)} sequence=${sequence} onOpen=${open} />`}
-    ${!sequence && stored.id && !failure.value && html`<p class="note soft small">${reasonOf(stored.model)}</p>`}
+    ${!sequence && about.model && chat.id.value && !failure.value && html`<p class="note soft small">${reasonOf(about.model)}</p>`}
     ${
-      (sequence || chat !== null) &&
+      (sequence || chat.id.value) &&
       html`<${Turns} turns=${all} /><${Happenings} items=${happened} onOpen=${openLeft} />`
     }
     <${Pool} shown=${sequence} onChoose=${choose} />
-    ${!sequence && chat === null && html`<${Happenings} items=${happenings.value} onOpen=${openLeft} nameOf=${titleOf} />`}
-    ${left && html`<${LeftDialog} ...${left} chat=${isOwn ? chat : undefined} onClose=${() => openLeft(null)} />`}
-    ${opened && html`<${TokensDialog} ...${opened} onClose=${() => openSpan(null)} />`}
+    ${!sequence && !chat.id.value && html`<${Happenings} items=${happenings.value} onOpen=${openLeft} nameOf=${titleOf} />`}
   </div>`;
 }
 
@@ -144,10 +125,10 @@ function Bar({ sequence, onOpen }) {
 }
 
 /** @param {string | null} session */
-const chatOf = (session) => chats.value?.find((each) => each.session === session);
+const listed = (session) => chats.value?.find((each) => each.session === session);
 /** @param {string | null} session */
 const titleOf = (session) =>
-  chatOf(session)?.title || (session ? `Session ${session.slice(0, 12)}` : "Without a session");
+  listed(session)?.title || (session ? `Session ${session.slice(0, 12)}` : "Without a session");
 
 /** All conversations, by cache and tier. @param {{shown: Sequence | null, onChoose: (key: string) => void}} props */
 function Pool({ shown, onChoose }) {
@@ -167,7 +148,7 @@ function Pool({ shown, onChoose }) {
             const { state, idle_s } = figures.find(({ seq }) => seq === each.seq) ?? {};
             const place =
               idle_s > 5 ? `${PLACES[each.tier]}, idle ${formatDuration(Math.floor(idle_s))}` : PLACES[each.tier];
-            const chat = chatOf(each.session);
+            const chat = listed(each.session);
             return html`<li key=${keyOf(each)}>
               <button type="button" aria-current=${each === shown ? "true" : undefined}
                 onClick=${() => (chat ? go("chat", chat.id) : onChoose(each.session ?? keyOf(each)))}>
