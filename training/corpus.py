@@ -52,9 +52,10 @@ class Batch:
         return len(self.rows) * max(len(row.ids) for row in self.rows)
 
 
-def encode(chat: Chat, encoder: Tokenizer, draw: Draw) -> Row:
+def encode(chat: Chat, encoder: Tokenizer, draw: Draw, start: int | None = None) -> Row:
+    """`start`: the first position; None = often 0, sometimes far."""
     ids, positions, weights = list[int](), list[int](), list[float]()
-    position, last = (draw.int(0, FAR) if draw.often(SHIFTED_SHARE) else 0), -1
+    position, last = (draw.int(0, FAR) if draw.often(SHIFTED_SHARE) else 0) if start is None else start, -1
     for text, is_answer, at in chat.pieces():
         if at != last:
             position, last = position + chat.jumps.get(at, 0), at

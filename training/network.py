@@ -139,19 +139,17 @@ class Network(nn.Module):
         )
 
     @torch.no_grad()
-    def greedy(self, ids: list[int], end: int, most: int) -> list[int]:
-        """The likeliest tokens behind a prompt, in float32, up to `end`, which is left out."""
+    def greedy(self, ids: list[int], end: int, most: int, positions: list[int] | None = None) -> list[int]:
+        """The likeliest tokens behind a prompt, in float32, up to `end`, which is left out. `positions`: of the prompt."""
         caches: list[Cache] = [{} for _ in self.blocks]
-        new, at, out = ids, 0, list[int]()
+        new, at, out = ids, positions or list(range(len(ids))), list[int]()
         while len(out) < most:
-            positions = torch.arange(at, at + len(new))[None]
-            hidden = self.hidden(torch.tensor([new]), positions, torch.float32, caches)
-            at += len(new)
+            hidden = self.hidden(torch.tensor([new]), torch.tensor([at]), torch.float32, caches)
             token = int((hidden[0, -1] @ self.embedding.T).argmax())
             if token == end:
                 break
             out.append(token)
-            new = [token]
+            new, at = [token], [at[-1] + 1]
         return out
 
 
