@@ -2,9 +2,9 @@
 
     Draw ─▶ sample ─▶ Chat       one of the kinds; never a sentence that only the evaluation asks
 
-A conversation tells, asks and calls as `fact.py`, `small_talk.py`, `own_tools.py` and `new_tools.py` have it. A tool that
-writes is called only where the user asks for that; the memory is searched only for a fact that the conversation lacks;
-what the memory quotes is data, whatever it says.
+A conversation tells, asks and calls as `fact.py`, `small_talk.py`, `own_tools.py` and `new_tools.py` have it. A tool
+that writes is called only where the user asks for that; the memory is searched only for a fact that the conversation
+lacks; what the memory quotes is data, whatever it says.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from shepherd.agent.digest import QUESTION as DIGEST_QUESTION
 from shepherd.agent.digest import CLOSING as DIGEST_END
 from shepherd.agent.digest import OPENING as DIGEST
+from shepherd.agent.digest import QUESTION as DIGEST_QUESTION
 from shepherd.backends.local.leaving import QUOTED
 from shepherd.backends.local.quotes import CLOSING as QUOTES_END
 from shepherd.memory.recall.quotation import escape_quote
@@ -27,14 +27,23 @@ from training.fact import UNKNOWN, Fact, acknowledgement, fact, facts, near, que
 
 SYSTEMS = ("You are a helpful assistant.", "You are Lamb, a helpful assistant.", "You are Lamb.", "Answer briefly.")
 NO_TOOL = "I have no tool for that."
-READING = ("list_directory", "read_file", "search_files", "file_exists", "search_memory", "get_fact", "http_get", "json_path")
+READING = (
+    "list_directory",
+    "read_file",
+    "search_files",
+    "file_exists",
+    "search_memory",
+    "get_fact",
+    "http_get",
+    "json_path",
+)
 FAR = 30_000
 """The last position at which a conversation may begin or go on after a hole."""
 
 Maker = Callable[[Draw], Chat]
 
 
-# -- the parts ----------------------------------------------------------------------------------------------------------
+# -- the parts ---------------------------------------------------------------------------------------------------------
 
 
 def begun(draw: Draw, tools: Sequence[Spec] = (), *, share: float = 0.25) -> Chat:
@@ -87,7 +96,17 @@ def tell(draw: Draw, made: Chat, told: Sequence[Fact]) -> None:
             made.ask(said, says(acknowledgement(draw, these[0])))
 
 
-TELLINGS = ("{C}.", "{C}.", "{C}", "{c}", "By the way, {c}.", "FYI {c}.", "Just so you know, {c}.", "Hi, {c}.", "Hello! {C}.")
+TELLINGS = (
+    "{C}.",
+    "{C}.",
+    "{C}",
+    "{c}",
+    "By the way, {c}.",
+    "FYI {c}.",
+    "Just so you know, {c}.",
+    "Hi, {c}.",
+    "Hello! {C}.",
+)
 
 
 def can_store(made: Chat) -> bool:
@@ -112,7 +131,7 @@ def ask_absent(draw: Draw, made: Chat, wanted: Fact, *, before: str = "") -> Non
         made.ask(before + question(draw, wanted), says(UNKNOWN))
 
 
-# -- facts --------------------------------------------------------------------------------------------------------------
+# -- facts -------------------------------------------------------------------------------------------------------------
 
 
 def recall(draw: Draw, most: int = 7) -> Chat:
@@ -183,8 +202,10 @@ def changed(draw: Draw) -> Chat:
         if first.value != second.value:
             break
     tell(draw, made, [first, *others])
-    made.ask(draw.wording((f"{cap(second.clause)} now.", f"Now {second.clause}.", f"No, {second.clause}.", f"{cap(second.clause)}.",
-                           f"From now on {second.clause}.", f"Sorry, {second.clause}.")), says(f"Got it. {second.answer}"))  # fmt: skip
+    made.ask(draw.wording((f"{cap(second.clause)} now.", f"Now {second.clause}.", f"No, {second.clause}.",
+    f"{cap(second.clause)}.",
+                           f"From now on {second.clause}.", f"Sorry, {second.clause}.")),
+                           says(f"Got it. {second.answer}"))  # fmt: skip
     interlude(draw, made, 0.2)
     ask(draw, made, second)
     return made
@@ -192,7 +213,11 @@ def changed(draw: Draw) -> Chat:
 
 def absent(draw: Draw) -> Chat:
     """Questions about facts that nobody has told; without `search_memory` it says so."""
-    tools = memory_tools(draw) if draw.often(0.6) else toolset(draw, (), n_tools(draw, 6), but=("search_memory", "get_fact"))
+    tools = (
+        memory_tools(draw)
+        if draw.often(0.6)
+        else toolset(draw, (), n_tools(draw, 6), but=("search_memory", "get_fact"))
+    )
     made = begun(draw, tools)
     told = facts(draw, draw.int(0, 5))
     tell(draw, made, told)
@@ -203,7 +228,7 @@ def absent(draw: Draw) -> Chat:
     return made
 
 
-# -- tools --------------------------------------------------------------------------------------------------------------
+# -- tools -------------------------------------------------------------------------------------------------------------
 
 
 def own(draw: Draw) -> Chat:
@@ -226,7 +251,12 @@ def unasked(draw: Draw) -> Chat:
     made = begun(draw, chat_tools() if draw.often(0.5) else toolset(draw, (), n_tools(draw)), share=0.15)
     for _ in range(draw.int(3, 10)):
         said, answer = draw.weighted(
-            ((small_talk.small_talk, 55), (small_talk.small_sum, 15), (small_talk.unknown, 18), (small_talk.two_in_one, 12))
+            (
+                (small_talk.small_talk, 55),
+                (small_talk.small_sum, 15),
+                (small_talk.unknown, 18),
+                (small_talk.two_in_one, 12),
+            )
         )(draw)
         made.ask(said, says(answer))
     return made
@@ -234,7 +264,9 @@ def unasked(draw: Draw) -> Chat:
 
 def without_tool(draw: Draw) -> Chat:
     """A request for a tool that is not there."""
-    wanted = own_tools.request(draw, draw.of("list_directory", "read_file", "write_file", "execute_command", "http_get", "delete_file"))
+    wanted = own_tools.request(
+        draw, draw.of("list_directory", "read_file", "write_file", "execute_command", "http_get", "delete_file")
+    )
     tools = toolset(draw, (), n_tools(draw, 5), but=wanted.needs) if draw.often(0.5) else ()
     # A shell can do what file tools can.
     tools = [spec for spec in tools if spec["function"]["name"] != "execute_command"]
@@ -272,7 +304,7 @@ def new(draw: Draw) -> Chat:
     return made
 
 
-# -- what the memory and the window bring --------------------------------------------------------------------------------
+# -- what the memory and the window bring ------------------------------------------------------------------------------
 
 
 def memory_block(draw: Draw, each: Sequence[Fact]) -> str:
@@ -348,7 +380,14 @@ def long(draw: Draw, n_chars: int = 0) -> Chat:
     runs = [name for name, (_, _) in own_tools.REQUESTS.items()]
     while size < goal:
         kind = draw.weighted(
-            (("tell", 28), ("remark", 16), ("read on", 6 + 22 * heavy), ("ask", 26), ("absent", 5), ("tool", 12 if made.tools else 0))
+            (
+                ("tell", 28),
+                ("remark", 16),
+                ("read on", 6 + 22 * heavy),
+                ("ask", 26),
+                ("absent", 5),
+                ("tool", 12 if made.tools else 0),
+            )
         )
         match kind:
             case "tell" if len(told) < n_facts:
@@ -406,10 +445,11 @@ def evicted(draw: Draw) -> Chat:
     return kept
 
 
-# -- the mix ------------------------------------------------------------------------------------------------------------
+# -- the mix -----------------------------------------------------------------------------------------------------------
 
 KINDS: tuple[tuple[Maker, float], ...] = (
-    (small_talk.chat, 9), (unasked, 8), (recall, 16), (told_and_asked, 7), (changed, 3), (absent, 5), (own, 23), (without_tool, 2),
+    (small_talk.chat, 9), (unasked, 8), (recall, 16), (told_and_asked, 7), (changed, 3), (absent, 5), (own, 23),
+    (without_tool, 2),
     (new, 15), (with_memory, 4), (quoted, 1), (digested, 2), (evicted, 3), (long, 2),
 )  # fmt: skip
 """How often each kind comes, by conversations; by tokens, `long` is a sixth."""
@@ -432,5 +472,3 @@ def sample(draw: Draw, kinds: Sequence[tuple[Maker, float]] = KINDS) -> Chat:
         said = (message.text.rpartition("\n\n")[2] for message in made.messages if message.role == "user")
         if forbidden().isdisjoint(map(first_hour.plain, said)):
             return made
-
-

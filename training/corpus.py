@@ -2,8 +2,8 @@
 
     seed, share, number of the pool ─▶ conversations ─ encode ─▶ Row ─ by length ─▶ Batch
 
-Each pool is made from its number alone: a run that was interrupted makes the one that it was in again, and skips what it
-has computed. Not here: what conversations say.
+Each pool is made from its number alone: a run that was interrupted makes the one that it was in again, and skips what
+it has computed. Not here: what conversations say.
 """
 
 from __future__ import annotations

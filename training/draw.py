@@ -215,7 +215,9 @@ class Draw:
 
     def command(self) -> str:
         return self.made(
-            lambda: self.of("date", "whoami", "uptime", "pwd", "df -h", "uname -a", "ps aux", "free -m", "hostname", "ls"),
+            lambda: self.of(
+                "date", "whoami", "uptime", "pwd", "df -h", "uname -a", "ps aux", "free -m", "hostname", "ls"
+            ),
             lambda: f"ls -{self.of('l', 'la', 'lh', 'a')} {self.folder()}",
             lambda: f"cat {self.path()}",
             lambda: f"git {self.of('status', 'pull', 'log', 'diff', 'branch')}",
@@ -251,7 +253,16 @@ class Draw:
 
     def kind_and_value(self) -> tuple[str, str]:
         kind = self.weighted(
-            (("name", 30), ("number", 16), ("date", 14), ("code", 16), ("phrase", 10), ("path", 4), ("url", 4), ("email", 4))
+            (
+                ("name", 30),
+                ("number", 16),
+                ("date", 14),
+                ("code", 16),
+                ("phrase", 10),
+                ("path", 4),
+                ("url", 4),
+                ("email", 4),
+            )
         )
         makers: dict[str, Callable[[], str]] = {
             "name": self.person, "number": self.number, "date": self.date, "code": self.code, "phrase": self.phrase,

@@ -3,7 +3,8 @@
     Engine.opened(model) ─ play(sentence) ─▶ Outcome        a conversation, with tools, memory and consent
                          ─ complete(prompt, ids) ─▶ tokens  one prompt, greedily (`evaluate.py`)
 
-The person at the terminal consents to every file of the scratch folder, and only to the commands that a sentence expects.
+The person at the terminal consents to every change in the scratch folder, and only to the commands that a sentence
+expects.
 """
 
 from __future__ import annotations
@@ -73,16 +74,7 @@ class Engine:
     async def opened(cls, model: Path, *, tools: tuple[str, ...] = TOOLS, cache: str = "") -> AsyncIterator[Engine]:
         """`cache`: further lines of its table in the configuration, such as `n_ctx = 1024`."""
         with tempfile.TemporaryDirectory() as scratch:
-            home, folder = Path(scratch, "home"), Path(scratch, "folder")
-            home.mkdir()
-            folder.mkdir()
-            file = home / "shepherd.toml"
-            file.write_text(
-                SETTINGS.format(
-                    most=MOST_TOKENS, model=json.dumps(str(model.resolve())), cache=cache,
-                    tools=json.dumps(list(tools)), folder=json.dumps(str(folder)),
-                )
-            )  # fmt: skip
+            home, folder, file = _laid(Path(scratch), model, tools, cache)
             config = configuration.load(flags={"threads": 1}, env={}, cwd=folder, user_dir=home / "none", file=file)
             env = {"RAG_DB_PATH": str(home / "memory.db")}
             app = App(config, cache_folder=home / "cache", env=env, user_folder=home / "user", counts_use=False)
@@ -110,12 +102,14 @@ class Engine:
         for text in sentence.say[:-1]:
             await said(session, text)
         answer, came, has_ended = await said(session, sentence.say[-1])
-        files = {
+        return Outcome(answer, came, self._files(), has_ended)
+
+    def _files(self) -> dict[str, str]:
+        return {
             str(path.relative_to(self.folder)): path.read_text("utf-8", "replace")
             for path in sorted(self.folder.rglob("*"))
             if path.is_file()
         }
-        return Outcome(answer, came, files, has_ended)
 
     def defaults(self) -> dict[str, dict[str, Any]]:
         """By tool and argument, the values that need not be given."""
@@ -135,6 +129,17 @@ class Engine:
             path = self.folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, "utf-8")
+
+
+def _laid(scratch: Path, model: Path, tools: tuple[str, ...], cache: str) -> tuple[Path, Path, Path]:
+    """The folder of the program's own files, that of the tools, and the configuration."""
+    home, folder = scratch / "home", scratch / "folder"
+    home.mkdir()
+    folder.mkdir()
+    file = home / "shepherd.toml"
+    quoted = {"model": json.dumps(str(model.resolve())), "tools": json.dumps(tools), "folder": json.dumps(str(folder))}
+    file.write_text(SETTINGS.format(most=MOST_TOKENS, cache=cache, **quoted))
+    return home, folder, file
 
 
 async def said(session: Session, text: str) -> tuple[str, tuple[Call, ...], bool]:

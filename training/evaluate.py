@@ -1,9 +1,9 @@
 """How good a model file is: the card's tasks, the first hour's sentences, and what evictions do to it.
 
-    refuse_foreign(model)                a model of another template, or with other special tokens, is not judged
-    tasks(model) ─▶ Score by task        llama.cpp, greedily; the whole answer must be the only right one
-    first_hour(model) ─▶ Score by kind   the engine, with the real tools
-    evictions(model) ─▶ Score            recall in a small window, by how many turns have left it
+refuse_foreign(model)                a model of another template, or with other special tokens, is not judged
+tasks(model) ─▶ Score by task        llama.cpp, greedily; the whole answer must be the only right one
+first_hour(model) ─▶ Score by kind   the engine, with the real tools
+evictions(model) ─▶ Score            recall in a small window, by how many turns have left it
 """
 
 from __future__ import annotations
@@ -49,17 +49,21 @@ class Score:
 
 
 def refuse_foreign(model: llama_cpp.Llama, file: Path) -> None:
-    """Raises: `ValueError` for a model that was not made here: it would be judged by a language that it does not speak."""
+    """Raises: `ValueError` for a model that was not made here: this evaluation does not speak its language."""
     template = str(model.metadata.get("tokenizer.chat_template", ""))
     if template != TEMPLATE.read_text("utf-8"):
-        raise ValueError(f"the chat template of {file} is not {TEMPLATE.name}; only models made by `training` are judged")
+        raise ValueError(
+            f"the chat template of {file} is not {TEMPLATE.name}; only models made by `training` are judged"
+        )
     for token in SPECIAL:
         ids = model.tokenize(token.encode(), add_bos=False, special=True)
         if len(ids) != 1:
             raise ValueError(f"{file} has no token {token}; only models made by `training` are judged")
     end = model.tokenize(CONTROL[-1].encode(), add_bos=False, special=True)
     if [model.token_eos()] != end:
-        raise ValueError(f"{file} does not end its answers with {CONTROL[-1]}; only models made by `training` are judged")
+        raise ValueError(
+            f"{file} does not end its answers with {CONTROL[-1]}; only models made by `training` are judged"
+        )
 
 
 def opened(file: Path) -> llama_cpp.Llama:
@@ -78,7 +82,9 @@ def tasks(file: Path, n: int, report: Callable[[str, Score], None], names: tuple
         score = scores[name] = Score()
         for case in held_out.cases(name, n):
             answer = greedy(model, case.prompt())
-            score.add(answer == case.answer(), f"{case.messages[-2].text[-120:]!r} -> {answer!r}, not {case.answer()!r}")
+            score.add(
+                answer == case.answer(), f"{case.messages[-2].text[-120:]!r} -> {answer!r}, not {case.answer()!r}"
+            )
         report(name, score)
     model.close()
     return scores

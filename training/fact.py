@@ -1,6 +1,6 @@
 """Facts: what can be told, asked for, remembered and forgotten. Each kind is a row of wordings.
 
-    {a} what it is about   {s} "a's"   {v} its value   {n} a person   {o} an owner
+{a} what it is about   {s} "a's"   {v} its value   {n} a person   {o} an owner
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ KINDS: dict[str, tuple[float, Kind]] = {
         ("what my favourite {a} is", "which {a} I like best"), "my favourite {a}", "Your favourite {a} is {v}.",
         "favourite {a}")),
     "home": (5, Kind(
-        ("I live in {v}", "my home is in {v}", "I moved to {v}", "I have a flat in {v}", "I come from {v} and live there"),
+        ("I live in {v}", "my home is in {v}", "I moved to {v}", "I have a flat in {v}",
+        "I come from {v} and live there"),
         ("Where do I live?", "Which city do I live in?", "Where is my home?", "In which city do I live?",
          "What city do I live in?", "Which town do I live in?"),
         ("where I live", "which city I live in"), "", "You live in {v}.", "home")),
@@ -93,7 +94,8 @@ KINDS: dict[str, tuple[float, Kind]] = {
          "What game does {n} play?", "So what does {n} play?"), ("what {n} plays",), "", "{n} plays {v}.", "{n}")),
 }  # fmt: skip
 AROUND = (
-    "Tell me {}.", "Do you know {}?", "Do you remember {}?", "Can you tell me {}?", "Please tell me {}.", "I forgot {}.",
+    "Tell me {}.", "Do you know {}?", "Do you remember {}?", "Can you tell me {}?", "Please tell me {}.",
+    "I forgot {}.",
     "Could you remind me {}?", "Can you say {}?", "I would like to know {}.", "Any idea {}?", "Remind me {}.",
     "Do you still know {}?",
 )  # fmt: skip
@@ -101,13 +103,26 @@ ABOUT = (
     "Tell me {}.", "Remind me of {}.", "Do you know {}?", "Do you remember {}?", "Give me {}.", "I need {}.", "{}?",
     "And {}?", "What about {}?", "Can you recall {}?",
 )  # fmt: skip
-BEFORE = ("Tell me: ", "Quick question: ", "So, ", "Now, ", "Hey, ", "Okay, ", "Please: ", "One more: ", "And ", "Well, ")
+BEFORE = (
+    "Tell me: ",
+    "Quick question: ",
+    "So, ",
+    "Now, ",
+    "Hey, ",
+    "Okay, ",
+    "Please: ",
+    "One more: ",
+    "And ",
+    "Well, ",
+)
 TELLING = (
-    "{C}.", "{C}.", "{C}", "{c}", "By the way, {c}.", "FYI {c}.", "Just so you know, {c}.", "Hi, {c}.", "Note that {c}.",
+    "{C}.", "{C}.", "{C}", "{c}", "By the way, {c}.", "FYI {c}.", "Just so you know, {c}.", "Hi, {c}.",
+    "Note that {c}.",
     "You should know that {c}.", "Hello! {C}.", "For your information: {c}.", "{C}!", "Well, {c}.", "{C}, by the way.",
 )  # fmt: skip
 TOLD_TO_REMEMBER = (
-    "Remember that {c}.", "Please remember that {c}.", "Remember: {c}", "Keep in mind that {c}.", "Don't forget that {c}.",
+    "Remember that {c}.", "Please remember that {c}.", "Remember: {c}", "Keep in mind that {c}.",
+    "Don't forget that {c}.",
     "Can you remember that {c}?", "Remember {c}", "I want you to remember that {c}.", "Memorize that {c}.",
     "Make a note that {c}.",
 )  # fmt: skip

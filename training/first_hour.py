@@ -1,5 +1,5 @@
-"""The first hour's sentences: what people type first, and what is right. Programs judge: calls, facts and files exactly,
-refusals and small talk by their form.
+"""The first hour's sentences: what people type first, and what is right. Programs judge: calls, facts and files
+exactly, refusals and small talk by their form.
 
     first_hour.toml ─▶ Sentence ─ the engine, in a scratch folder ─▶ Outcome ─ faults ─▶ what is wrong; nothing = right
 
@@ -109,7 +109,9 @@ def _call(text: str) -> Call:
     return name, json.loads(arguments)
 
 
-def faults(asked: Sentence, came: Outcome, folder: Mapping[str, str], defaults: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def faults(
+    asked: Sentence, came: Outcome, folder: Mapping[str, str], defaults: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
     """What is wrong with an outcome. `folder`: the files before. `defaults`: of the arguments of each tool: an argument
     that is given its default value counts as not given."""
     found = []

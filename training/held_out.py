@@ -1,6 +1,6 @@
 """The tasks of the model's card: conversations in wordings, about nouns and with values that training never draws.
 
-    TASKS: name ─▶ draw ─▶ Chat     its last message is the only right answer, word for word
+TASKS: name ─▶ draw ─▶ Chat     its last message is the only right answer, word for word
 """
 
 from __future__ import annotations

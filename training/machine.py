@@ -37,11 +37,14 @@ class Need:
         found = []
         if free_memory < self.memory_bytes:
             found.append(
-                f"training needs {_gb(self.memory_bytes)} of memory, and {_gb(free_memory)} are free; end other programs, "
-                "or train in one process (--processes 1)"
+                f"training needs {_gb(self.memory_bytes)} of memory, and {_gb(free_memory)} are free; end other "
+                "programs, or train in one process (--processes 1)"
             )
         if free_disk < self.disk_bytes:
-            found.append(f"training writes {_gb(self.disk_bytes)} to {folder}, and {_gb(free_disk)} are free; free some, or name another folder")
+            found.append(
+                f"training writes {_gb(self.disk_bytes)} to {folder}, and {_gb(free_disk)} are free; free some, or "
+                "name another folder"
+            )
         return found
 
 

@@ -140,7 +140,7 @@ class Network(nn.Module):
 
     @torch.no_grad()
     def greedy(self, ids: list[int], end: int, most: int, positions: list[int] | None = None) -> list[int]:
-        """The likeliest tokens behind a prompt, in float32, up to `end`, which is left out. `positions`: of the prompt."""
+        """The likeliest tokens behind a prompt, in float32, up to `end`, which is left out. `positions`: its own."""
         caches: list[Cache] = [{} for _ in self.blocks]
         new, at, out = ids, positions or list(range(len(ids))), list[int]()
         while len(out) < most:

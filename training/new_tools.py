@@ -24,7 +24,8 @@ PREPOSITIONS = ("in", "for", "of", "at")
 POLITE = ("", "", "", "", "Please ", "Can you ", "Could you ", "I want you to ", "Now ", "Could you please ", "Hey, ")
 FLAGS = ("force", "verbose", "urgent", "silent", "recursive", "private")
 PARAMETERS = (
-    "name", "id", "date", "city", "query", "amount", "text", "title", "user", "email", "color", "size", "path", "url", "message",
+    "name", "id", "date", "city", "query", "amount", "text", "title", "user", "email", "color", "size", "path", "url",
+    "message",
     "number", "location", "start", "end", "count",
 )  # fmt: skip
 
@@ -47,7 +48,8 @@ def some_noun(draw: Draw) -> str:
         return draw.pick(HELD_OUT_NOUNS)
     while True:
         noun = draw.made(
-            draw.invented, draw.invented, lambda: draw.pick(NOUNS), lambda: f"{draw.pick(ADJECTIVES)} {draw.pick(NOUNS)}",
+            draw.invented, draw.invented, lambda: draw.pick(NOUNS),
+            lambda: f"{draw.pick(ADJECTIVES)} {draw.pick(NOUNS)}",
             lambda: draw.pick(COMMON),
         )  # fmt: skip
         if noun not in HELD_OUT_NOUNS:
@@ -63,7 +65,9 @@ def natural(draw: Draw, family: str = "") -> Offered:
         known, family, noun = draw.pick(WELL_KNOWN)
     else:
         family = family or draw.pick(tuple(FAMILIES))
-        noun = draw.pick(LOOKED_UP) if family == "look up" and draw.often(0.5) and not draw.held_out else some_noun(draw)
+        noun = (
+            draw.pick(LOOKED_UP) if family == "look up" and draw.often(0.5) and not draw.held_out else some_noun(draw)
+        )
     row = FAMILIES[family]
     verb, preposition = draw.pick(VERBS) if draw.often(0.4) else draw.invented(), draw.pick(PREPOSITIONS)
 
@@ -131,7 +135,9 @@ def by_name(draw: Draw) -> Offered:
     arguments: dict[str, Any] = {}
     for _ in range(draw.weighted(((1, 38), (2, 34), (3, 18), (4, 10)))):
         each = draw.made(
-            lambda: draw.identifier(draw.word()), lambda: draw.identifier(draw.word(), draw.word()), lambda: draw.pick(PARAMETERS)
+            lambda: draw.identifier(draw.word()),
+            lambda: draw.identifier(draw.word(), draw.word()),
+            lambda: draw.pick(PARAMETERS),
         )
         kind = draw.weighted((("string", 68), ("integer", 24), ("boolean", 8)))
         parameters[each] = {"type": kind} | ({"description": f"The {each}"} if draw.often(0.3) else {})
@@ -141,7 +147,9 @@ def by_name(draw: Draw) -> Offered:
             case "integer":
                 arguments[each] = int(_amount(draw))
             case _:
-                arguments[each] = {"path": draw.path, "url": draw.url, "email": draw.email, "date": draw.date}.get(each, draw.value)()
+                arguments[each] = {"path": draw.path, "url": draw.url, "email": draw.email, "date": draw.date}.get(
+                    each, draw.value
+                )()
     shown = {each: value if isinstance(value, str) else json.dumps(value) for each, value in arguments.items()}
 
     def pairs(between: str, form: str) -> str:
@@ -179,21 +187,31 @@ def _amount(draw: Draw) -> str:
 
 
 def _thing(draw: Draw) -> str:
-    return draw.made(draw.word, lambda: draw.phrase(3), draw.name, lambda: f"{draw.pick(ADJECTIVES)} {draw.pick(NOUNS)}")
+    return draw.made(
+        draw.word, lambda: draw.phrase(3), draw.name, lambda: f"{draw.pick(ADJECTIVES)} {draw.pick(NOUNS)}"
+    )
 
 
 VALUES: dict[str, Callable[[Draw], str]] = {
     "place": lambda draw: draw.place(),
-    "room": lambda draw: draw.of("kitchen", "bedroom", "garage", "hall", "attic", "office", "garden", draw.word(), draw.word()),
+    "room": lambda draw: draw.of(
+        "kitchen", "bedroom", "garage", "hall", "attic", "office", "garden", draw.word(), draw.word()
+    ),
     "amount": _amount,
     "minutes": lambda draw: str(draw.int(1, 120)),
     "few": lambda draw: str(draw.int(1, 60)),
-    "unit": lambda draw: draw.of("kilometres", "miles", "euros", "dollars", "grams", "litres", "celsius", "minutes", draw.word()),
+    "unit": lambda draw: draw.of(
+        "kilometres", "miles", "euros", "dollars", "grams", "litres", "celsius", "minutes", draw.word()
+    ),
     "who": lambda draw: draw.made(draw.name, draw.person, draw.email, lambda: f"my {draw.pick(FAMILY)}"),
-    "message": lambda draw: draw.made(draw.sentence, lambda: draw.phrase(4), lambda: f"I will be late at {draw.int(1, 12)}"),
+    "message": lambda draw: draw.made(
+        draw.sentence, lambda: draw.phrase(4), lambda: f"I will be late at {draw.int(1, 12)}"
+    ),
     "thing": _thing,
     "label": lambda draw: draw.made(draw.code, draw.word, draw.name, lambda: _thing(draw)),
     "date": lambda draw: draw.date(),
     "sum": lambda draw: f"{draw.int(1, 999)} {draw.of('+', '-', '*', '/')} {draw.int(1, 99)}",
-    "language": lambda draw: draw.of("German", "French", "Finnish", "Italian", "Spanish", "Dutch", "Greek", "Polish", draw.name()),
+    "language": lambda draw: draw.of(
+        "German", "French", "Finnish", "Italian", "Spanish", "Dutch", "Greek", "Polish", draw.name()
+    ),
 }

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
@@ -23,7 +23,7 @@ from training.draw import Draw, cap
 from training.fact import TOLD_TO_REMEMBER, UNKNOWN, Fact, fact, question, statement
 
 DECLINED = "Error: the user refused this call of {}; do not repeat it, ask the user what to do instead"
-MOMENT = datetime(2026, 1, 1, tzinfo=timezone.utc)
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @cache
@@ -66,9 +66,21 @@ def one(said: str, name: str, arguments: dict[str, Any], came: str, answer: str)
 
 def polite(draw: Draw, said: str) -> str:
     """What is said, sometimes with a please, or in small letters."""
-    style = draw.weighted((("as it is", 62), ("please", 10), ("can you", 10), ("for me", 4), ("small", 8), ("greeting", 6)))
+    style = draw.weighted(
+        (("as it is", 62), ("please", 10), ("can you", 10), ("for me", 4), ("small", 8), ("greeting", 6))
+    )
     small = said[0].lower() + said[1:]
-    is_order = said.split(" ", 1)[0].lower() not in {"what", "which", "where", "who", "is", "does", "do", "how", "what's"}
+    is_order = said.split(" ", 1)[0].lower() not in {
+        "what",
+        "which",
+        "where",
+        "who",
+        "is",
+        "does",
+        "do",
+        "how",
+        "what's",
+    }
     match style:
         case "please":
             return f"Please {small}" if is_order else said
@@ -106,21 +118,32 @@ def quoted(draw: Draw, text: str) -> str:
 
 
 def list_directory(draw: Draw) -> Request:
-    entries = sorted({draw.made(draw.file, draw.file, lambda: draw.word() + "/").split("/", 1)[0] for _ in range(draw.int(1, 7))})
+    entries = sorted(
+        {draw.made(draw.file, draw.file, lambda: draw.word() + "/").split("/", 1)[0] for _ in range(draw.int(1, 7))}
+    )
     came = "\n".join(entries)
     if draw.often(0.45):
         here = (
-            "List the files", "What files are in the current directory?", "What files are here?", "ls", "Show me the files here",
-            "List this folder", "Which files are in this folder?", "List all files", "What is in this folder?", "show files",
-            "What is in the current folder?", "list files", "Which files are there?", "Show the content of this directory", "dir",
-            "list the current directory", "What's here?", "Show all files in the current folder", "see files", "list everything here",
+            "List the files", "What files are in the current directory?", "What files are here?", "ls",
+            "Show me the files here",
+            "List this folder", "Which files are in this folder?", "List all files", "What is in this folder?",
+            "show files",
+            "What is in the current folder?", "list files", "Which files are there?",
+            "Show the content of this directory", "dir",
+            "list the current directory", "What's here?", "Show all files in the current folder", "see files",
+            "list everything here",
         )  # fmt: skip
-        return one(polite(draw, draw.wording(here)), "list_directory", {}, came, f"The files here are: {', '.join(entries)}.")
+        return one(
+            polite(draw, draw.wording(here)), "list_directory", {}, came, f"The files here are: {', '.join(entries)}."
+        )
     path = draw.folder()
     there = (
-        "List the files in {}", "What files are in {}?", "Show me the directory {}", "List {}", "What is in the folder {}?",
-        "ls {}", "Which files are in {}?", "List the directory {}", "Show the contents of the folder {}", "What is in {}?",
-        "Show me the files in {}", "show {} folder", "What does the folder {} have?", "list all files of {}", "files in {}",
+        "List the files in {}", "What files are in {}?", "Show me the directory {}", "List {}",
+        "What is in the folder {}?",
+        "ls {}", "Which files are in {}?", "List the directory {}", "Show the contents of the folder {}",
+        "What is in {}?",
+        "Show me the files in {}", "show {} folder", "What does the folder {} have?", "list all files of {}",
+        "files in {}",
         "What's inside {}?", "look into {}", "Show what is in {}", "which files does {} have", "list folder {}",
     )  # fmt: skip
     said, arguments = polite(draw, draw.wording(there).format(path)), {"path": path}
@@ -130,9 +153,11 @@ def list_directory(draw: Draw) -> Request:
 
 
 READ = (
-    "Read {}", "Read the file {}", "What is in the file {}?", "Show me {}", "Open {}", "What does {} say?", "Show the content of {}",
+    "Read {}", "Read the file {}", "What is in the file {}?", "Show me {}", "Open {}", "What does {} say?",
+    "Show the content of {}",
     "cat {}", "What is in {}?", "Print {}", "show {}", "Tell me what is in {}", "Open the file {}", "Display {}",
-    "What is written in {}?", "let me see {}", "Read me the file {}", "what's in {}", "give me the text of {}", "view {}",
+    "What is written in {}?", "let me see {}", "Read me the file {}", "what's in {}", "give me the text of {}",
+    "view {}",
 )  # fmt: skip
 
 
@@ -145,7 +170,13 @@ def read_file(draw: Draw) -> Request:
         return one(said, "read_file", {"path": path}, f"{path} is empty", f"The file {path} is empty.")
     if draw.often(0.2):
         key, value = draw.word(), draw.value()
-        asked = ("Which {k} is in {p}?", "What is the {k} in {p}?", "What {k} does {p} have?", "Find the {k} in {p}", "Look up the {k} in {p}")
+        asked = (
+            "Which {k} is in {p}?",
+            "What is the {k} in {p}?",
+            "What {k} does {p} have?",
+            "Find the {k} in {p}",
+            "Look up the {k} in {p}",
+        )
         line = draw.of(f"{key} = {value}", f"{key}: {value}")
         lines = [*text.splitlines(), line] if draw.often(0.5) else [line]
         said = polite(draw, draw.wording(asked).format(k=key, p=path))
@@ -162,7 +193,8 @@ def write_file(draw: Draw) -> Request:
     text = draw.made(draw.sentence, draw.value, draw.phrase, draw.phrase)
     wordings = (
         "Write {q} to {p}", "Save {q} in the file {p}", "Create the file {p} with the content {t}", "Write to {p}: {t}",
-        "Put {q} into {p}", "Create a file {p} containing {t}", "Create {p} with the text {q}", "Make a file {p} with {q} in it",
+        "Put {q} into {p}", "Create a file {p} containing {t}", "Create {p} with the text {q}",
+        "Make a file {p} with {q} in it",
         "Create a file called {p} with the text {t}", "Write a file {p} that says {q}", "Save the text {t} as {p}",
         "Create a new file {p} with {q}", "New file {p}: {t}", "Store {q} in {p}", "make {p} containing {q}",
         "Write the text {q} into the file {p}", "create {p}, text: {t}", "I need a file {p} with the text {q}",
@@ -171,7 +203,9 @@ def write_file(draw: Draw) -> Request:
     said = polite(draw, draw.wording(wordings).format(q=quoted(draw, text), t=text, p=path))
     call = {"path": path, "content": text}
     if draw.often(0.08):
-        return one(said, "write_file", call, DECLINED.format("write_file"), "You refused that. What should I do instead?")
+        return one(
+            said, "write_file", call, DECLINED.format("write_file"), "You refused that. What should I do instead?"
+        )
     done = {"success": True, "path": path, "bytes": len(text.encode()), "action": draw.of("created", "overwrote")}
     return one(said, "write_file", call, json.dumps(done), f"I wrote the text to {path}.")
 
@@ -200,9 +234,12 @@ def append(draw: Draw) -> Request:
 def edit_file(draw: Draw) -> Request:
     path, old, new = draw.path(), draw.made(draw.word, draw.value), draw.made(draw.word, draw.value)
     wordings = (
-        "Replace {o} with {n} in {p}", "Change {o} to {n} in {p}", "In {p} replace {o} with {n}", "Edit {p}: replace {o} by {n}",
-        "In the file {p}, change {o} to {n}", "Replace {o} in {p} with {n}", "Turn {o} into {n} in {p}", "Swap {o} for {n} in {p}",
-        "Correct {o} to {n} in {p}", "{p}: {o} should be {n}", "In {p} change {o} into {n}", "Put {n} in place of {o} in {p}",
+        "Replace {o} with {n} in {p}", "Change {o} to {n} in {p}", "In {p} replace {o} with {n}",
+        "Edit {p}: replace {o} by {n}",
+        "In the file {p}, change {o} to {n}", "Replace {o} in {p} with {n}", "Turn {o} into {n} in {p}",
+        "Swap {o} for {n} in {p}",
+        "Correct {o} to {n} in {p}", "{p}: {o} should be {n}", "In {p} change {o} into {n}",
+        "Put {n} in place of {o} in {p}",
     )  # fmt: skip
     quote = draw.of('"{}"', "{}", "{}")
     said = polite(draw, draw.wording(wordings).format(o=quote.format(old), n=quote.format(new), p=path))
@@ -216,8 +253,10 @@ def edit_file(draw: Draw) -> Request:
 
 def delete_file(draw: Draw) -> Request:
     path = draw.path()
-    wordings = ("Delete {}", "Delete the file {}", "Remove {}", "Remove the file {}", "rm {}", "Get rid of {}", "Erase {}",
-                "delete file {}", "I do not need {} any more, delete it", "Throw away {}", "Please remove {}")  # fmt: skip
+    wordings = ("Delete {}", "Delete the file {}", "Remove {}", "Remove the file {}", "rm {}", "Get rid of {}",
+    "Erase {}",
+                "delete file {}", "I do not need {} any more, delete it", "Throw away {}",
+                "Please remove {}")  # fmt: skip
     said = polite(draw, draw.wording(wordings).format(path))
     if draw.often(0.1):
         return one(said, "delete_file", {"path": path}, *missing(draw, path))
@@ -230,19 +269,25 @@ def delete_file(draw: Draw) -> Request:
 def file_exists(draw: Draw) -> Request:
     path = draw.path()
     wordings = ("Is there a file {}?", "Does {} exist?", "Do we have {}?", "Does the file {} exist?", "Is {} there?",
-                "Check whether {} exists", "Check if there is a {}", "do I have a file {}?", "is there a {}")  # fmt: skip
+                "Check whether {} exists", "Check if there is a {}", "do I have a file {}?",
+                "is there a {}")  # fmt: skip
     is_there = draw.often(0.6)
     came = {"exists": True, "type": "file"} if is_there else {"exists": False}
     answer = f"Yes, there is {path}." if is_there else f"No, there is no {path}."
-    return one(polite(draw, draw.wording(wordings).format(path)), "file_exists", {"path": path}, json.dumps(came), answer)
+    return one(
+        polite(draw, draw.wording(wordings).format(path)), "file_exists", {"path": path}, json.dumps(came), answer
+    )
 
 
 def search_files(draw: Draw) -> Request:
     word = draw.made(draw.word, draw.word, draw.name, draw.code)
     wordings = (
-        "Search for {} in all files", "Find the word {}", "Which file contains {}?", "grep {}", "Search the files for {}",
-        "Find {} in the files", "Where is {} mentioned?", "In which file is {}?", "Look for {} in the files", "search {}",
-        "Which files have the word {}?", "Where does {} occur?", "Find all files with {}", "which file mentions {}", "Look for the text {}",
+        "Search for {} in all files", "Find the word {}", "Which file contains {}?", "grep {}",
+        "Search the files for {}",
+        "Find {} in the files", "Where is {} mentioned?", "In which file is {}?", "Look for {} in the files",
+        "search {}",
+        "Which files have the word {}?", "Where does {} occur?", "Find all files with {}", "which file mentions {}",
+        "Look for the text {}",
     )  # fmt: skip
     arguments: dict[str, Any] = {"pattern": word}
     said = draw.wording(wordings).format(quoted(draw, word) if draw.often(0.3) else word)
@@ -251,7 +296,13 @@ def search_files(draw: Draw) -> Request:
         said, arguments = f"{draw.of('Search', 'Look')} for {word} in {folder}", {"pattern": word, "path": folder}
     said = polite(draw, said)
     if draw.often(0.15):
-        return one(said, "search_files", arguments, f'No line matches "{word}" in {draw.int(1, 90)} files.', f"No file contains {word}.")
+        return one(
+            said,
+            "search_files",
+            arguments,
+            f'No line matches "{word}" in {draw.int(1, 90)} files.',
+            f"No file contains {word}.",
+        )
     paths = [draw.path() for _ in range(draw.int(1, 3))]
     came = "\n".join(f"{path}:{draw.int(1, 90)}:{draw.phrase(3)} {word} {draw.phrase(2)}".rstrip() for path in paths)
     return one(said, "search_files", arguments, came, f"I found {word} in: {', '.join(dict.fromkeys(paths))}.")
@@ -259,7 +310,8 @@ def search_files(draw: Draw) -> Request:
 
 def find_files(draw: Draw) -> Request:
     ending = draw.of("py", "md", "txt", "json", "csv", "toml", "html", "log")
-    wordings = ("Find all {} files", "Which {} files are there?", "List all files that end in .{}", "Find files with the ending .{}",
+    wordings = ("Find all {} files", "Which {} files are there?", "List all files that end in .{}",
+    "Find files with the ending .{}",
                 "Where are the {} files?", "search for *.{}", "show me every .{} file")  # fmt: skip
     paths = [f"{draw.word()}.{ending}" for _ in range(draw.int(1, 4))]
     said = polite(draw, draw.wording(wordings).format(ending))
@@ -271,15 +323,24 @@ def find_files(draw: Draw) -> Request:
 
 def execute_command(draw: Draw) -> Request:
     if draw.often(0.15):
-        asked = ("What time is it?", "What is the time?", "What day is it today?", "What is the date?", "Which day is today?",
+        asked = ("What time is it?", "What is the time?", "What day is it today?", "What is the date?",
+        "Which day is today?",
                  "Tell me the time.", "what's the time", "Which date is it today?", "what is today's date")  # fmt: skip
-        moment = f"{draw.of('Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat', 'Sun')} {draw.of('Jan', 'Mar', 'May', 'Sep', 'Nov')} {draw.int(1, 28)} {draw.int(10, 23)}:{draw.int(10, 59)}:{draw.int(10, 59)} UTC {draw.int(2024, 2030)}"
+        day, month = (
+            draw.of("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"),
+            draw.of("Jan", "Mar", "May", "Sep", "Nov"),
+        )
+        clock = ":".join(str(draw.int(10, 59 if at else 23)) for at in range(3))
+        moment = f"{day} {month} {draw.int(1, 28)} {clock} UTC {draw.int(2024, 2030)}"
         said = polite(draw, draw.wording(asked))
-        return one(said, "execute_command", {"command": "date"}, f"{moment}\nexit code 0", f"The command printed: {moment}")
+        return one(
+            said, "execute_command", {"command": "date"}, f"{moment}\nexit code 0", f"The command printed: {moment}"
+        )
     command, printed = draw.command(), draw.made(draw.sentence, draw.value, draw.phrase)
     wordings = (
         "Run {}", "Run the command {}", "Execute {}", "Execute the command {}", "Run `{}`", "Run this command: {}",
-        "Please run {}", "Start {}", "run: {}", "Execute `{}`", "Run {} in the shell", "Use the shell to run {}", "$ {}",
+        "Please run {}", "Start {}", "run: {}", "Execute `{}`", "Run {} in the shell", "Use the shell to run {}",
+        "$ {}",
         "try the command {}", "Call {} on the command line",
     )  # fmt: skip
     said = polite(draw, draw.wording(wordings).format(command))
@@ -287,7 +348,9 @@ def execute_command(draw: Draw) -> Request:
     if draw.often(0.1):
         code = draw.int(1, 127)
         why = draw.of(f"{command.split()[0]}: command not found", "No such file or directory", "Permission denied")
-        return one(said, "execute_command", call, f"Error: stderr:\n{why}\nexit code {code}", f"The command failed: {why}")
+        return one(
+            said, "execute_command", call, f"Error: stderr:\n{why}\nexit code {code}", f"The command failed: {why}"
+        )
     if draw.often(0.08):
         refused = DECLINED.format("execute_command")
         return one(said, "execute_command", call, refused, "You refused that. What should I do instead?")
@@ -300,9 +363,11 @@ def http(draw: Draw, name: str = "http_get") -> Request:
     url, body = draw.url(), draw.made(draw.sentence, draw.value, lambda: json.dumps({draw.word(): draw.word()}))
     sent = draw.sentence()
     wordings: dict[str, tuple[str, ...]] = {
-        "http_get": ("Get {u}", "Fetch {u}", "What is at {u}?", "Open {u}", "Download {u}", "Fetch the page {u}", "GET {u}",
+        "http_get": ("Get {u}", "Fetch {u}", "What is at {u}?", "Open {u}", "Download {u}", "Fetch the page {u}",
+        "GET {u}",
                      "Make a GET request to {u}", "What does {u} return?", "Load {u}", "Show me the page {u}"),
-        "http_post": ('Post "{s}" to {u}', "POST {s} to {u}", "Send {s} to {u} by POST", "Make a POST request to {u} with {s}"),
+        "http_post": ('Post "{s}" to {u}', "POST {s} to {u}", "Send {s} to {u} by POST",
+        "Make a POST request to {u} with {s}"),
         "http_put": ('Put "{s}" to {u}', "PUT {s} to {u}", "Make a PUT request to {u} with {s}"),
         "http_delete": ("DELETE {u}", "Send a DELETE to {u}", "Make a DELETE request to {u}"),
     }  # fmt: skip
@@ -316,11 +381,15 @@ def json_tool(draw: Draw) -> Request:
     key, value = draw.word(), draw.of(draw.word(), draw.int(0, 999))
     text = json.dumps({key: value})
     made = {
-        "json_parse": (("Is {} valid JSON?", "Parse {}", "Parse the JSON {}"), {"json": text}, text, f"The JSON is valid: {text}"),
-        "json_path": ((f"Take {key} out of {{}}", f"What is {key} in {{}}?"), {"json": text, "path": f"$.{key}"}, json.dumps([value]),
+        "json_parse": (("Is {} valid JSON?", "Parse {}", "Parse the JSON {}"),
+        {"json": text}, text, f"The JSON is valid: {text}"),
+        "json_path": ((f"Take {key} out of {{}}", f"What is {key} in {{}}?"),
+        {"json": text, "path": f"$.{key}"}, json.dumps([value]),
                       f"The value of {key} is {value}."),
-        "json_validate": (("Validate {}", "Check the JSON {}"), {"json": text}, '{"valid": true, "errors": []}', "The JSON is valid."),
-        "json_format": (("Format {}", "Pretty-print {}", "Format the JSON {}"), {"json": text}, json.dumps({key: value}, indent=2),
+        "json_validate": (("Validate {}", "Check the JSON {}"), {"json": text}, '{"valid": true, "errors": []}',
+        "The JSON is valid."),
+        "json_format": (("Format {}", "Pretty-print {}", "Format the JSON {}"),
+        {"json": text}, json.dumps({key: value}, indent=2),
                         json.dumps({key: value}, indent=2)),
     }  # fmt: skip
     name = draw.pick(tuple(made))
@@ -336,25 +405,42 @@ def remember(draw: Draw, told: Fact | None = None) -> Request:
     told = told or fact(draw)
     if draw.often(0.15):
         key, value = draw.word(), draw.value()
-        said = draw.of("Set {} to {}", "Set the fact {} to {}", "Save {} = {}", "Store the fact {} with the value {}").format(key, value)
+        said = draw.of(
+            "Set {} to {}", "Set the fact {} to {}", "Save {} = {}", "Store the fact {} with the value {}"
+        ).format(key, value)
         return one(said, "set_fact", {"key": key, "value": value}, '{"success": true}', f"I saved {key} as {value}.")
     said = statement(draw, told, TOLD_TO_REMEMBER)
-    return one(said, "set_fact", {"key": told.key, "value": told.value}, '{"success": true}', f"I saved {told.key} as {told.value}.")
+    return one(
+        said,
+        "set_fact",
+        {"key": told.key, "value": told.value},
+        '{"success": true}',
+        f"I saved {told.key} as {told.value}.",
+    )
 
 
 def look_up(draw: Draw) -> Request:
     key, value = draw.made(draw.word, draw.noun, lambda: fact(draw).key), draw.value()
-    wordings = ("Get the fact {}", "Look up the fact {}", "What is the fact {}?", "Which value is saved for {}?", "What did I save for {}?",
-                "Show the fact {}", "What value did I store for {}?", "get fact {}", "Look up {} in your facts")  # fmt: skip
+    wordings = ("Get the fact {}", "Look up the fact {}", "What is the fact {}?", "Which value is saved for {}?",
+    "What did I save for {}?",
+                "Show the fact {}", "What value did I store for {}?", "get fact {}",
+                "Look up {} in your facts")  # fmt: skip
     said = polite(draw, draw.wording(wordings).format(key))
     if draw.often(0.2):
         return one(said, "get_fact", {"key": key}, '{"value": null, "found": false}', f"I found nothing about {key}.")
-    return one(said, "get_fact", {"key": key}, json.dumps({"value": value}, ensure_ascii=False), f"The value of {key} is {value}.")
+    return one(
+        said,
+        "get_fact",
+        {"key": key},
+        json.dumps({"value": value}, ensure_ascii=False),
+        f"The value of {key} is {value}.",
+    )
 
 
 def forget(draw: Draw) -> Request:
     key = draw.made(draw.word, draw.noun, lambda: fact(draw).key)
-    wordings = ("Forget the {}", "Forget the fact {}", "Delete the fact {}", "Forget {}", "Clear the fact {}", "Forget my {}",
+    wordings = ("Forget the {}", "Forget the fact {}", "Delete the fact {}", "Forget {}", "Clear the fact {}",
+    "Forget my {}",
                 "Remove the fact {}", "forget about the {}", "You can forget the {}")  # fmt: skip
     found = draw.often(0.75)
     came = json.dumps({"success": True, "found": found})
@@ -365,15 +451,20 @@ def forget(draw: Draw) -> Request:
 def store_answer(draw: Draw) -> Request:
     told = fact(draw)
     asked = told.questions[0]
-    wordings = ('Store the question "{q}" with the answer "{v}"', "Store in memory: {q} {v}", 'Save the answer to "{q}": {v}',
+    wordings = ('Store the question "{q}" with the answer "{v}"', "Store in memory: {q} {v}",
+    'Save the answer to "{q}": {v}',
                 'The answer to "{q}" is "{v}", store it')  # fmt: skip
     said = draw.wording(wordings).format(q=asked, v=told.value)
-    return one(said, "store_memory", {"question": asked, "answer": told.value}, '{"success": true}', "I stored the answer.")
+    return one(
+        said, "store_memory", {"question": asked, "answer": told.value}, '{"success": true}', "I stored the answer."
+    )
 
 
 def clear_answer(draw: Draw) -> Request:
     asked = fact(draw).questions[0]
-    said = draw.of('Forget the question "{}"', 'Delete the stored question "{}"', 'Clear "{}" from your memory').format(asked)
+    said = draw.of('Forget the question "{}"', 'Delete the stored question "{}"', 'Clear "{}" from your memory').format(
+        asked
+    )
     return one(said, "clear_memory", {"question": asked}, '{"success": true, "found": true}', "I forgot the question.")
 
 
@@ -385,14 +476,24 @@ def search_memory(draw: Draw, wanted: Fact | None = None, *, is_found: bool | No
         return one(said, "search_memory", call, f"No archived conversations found matching: {wanted.key}", UNKNOWN)
     told = [wanted, *(fact(draw) for _ in range(draw.weighted(((0, 50), (1, 35), (2, 15)))))]
     hits = [
-        Hit(round(0.2 + 0.7 * draw.random.random(), 2), cap(f"{each.clause}."), f"Got it. {each.answer}", MOMENT, at, "user", "", "", "")
+        Hit(
+            round(0.2 + 0.7 * draw.random.random(), 2),
+            cap(f"{each.clause}."),
+            f"Got it. {each.answer}",
+            MOMENT,
+            at,
+            "user",
+            "",
+            "",
+            "",
+        )
         for at, each in enumerate(draw.shuffled(told))
         if each is wanted or each.topic != wanted.topic
     ]
     return one(said, "search_memory", call, as_text(hits, wanted.key), wanted.answer)
 
 
-# -- several calls ------------------------------------------------------------------------------------------------------
+# -- several calls -----------------------------------------------------------------------------------------------------
 
 
 def at_once(draw: Draw) -> Request:
@@ -402,17 +503,30 @@ def at_once(draw: Draw) -> Request:
     if kind == "read":
         paths = [draw.path() for _ in range(n)]
         each = [(Called("read_file", {"path": path}), f"{draw.sentence()}\n") for path in paths]
-        said = draw.wording(("Read {}", "Show me {}", "Read the files {}", "What is in {}?", "Open {}", "cat {}")).format(listed(paths))
+        said = draw.wording(
+            ("Read {}", "Show me {}", "Read the files {}", "What is in {}?", "Open {}", "cat {}")
+        ).format(listed(paths))
         answer = "\n".join(f"The file {call.arguments['path']} says: {text.rstrip()}" for call, text in each)
     elif kind == "list":
         paths = [draw.folder() for _ in range(n)]
-        each = [(Called("list_directory", {"path": path}), "\n".join(draw.file() for _ in range(draw.int(1, 3)))) for path in paths]
-        said = draw.wording(("List {}", "List the folders {}", "What is in {}?", "Show me the files in {}", "ls {}")).format(listed(paths))
-        answer = "\n".join(f"The files in {call.arguments['path']} are: {text.replace(chr(10), ', ')}." for call, text in each)
+        each = [
+            (Called("list_directory", {"path": path}), "\n".join(draw.file() for _ in range(draw.int(1, 3))))
+            for path in paths
+        ]
+        said = draw.wording(
+            ("List {}", "List the folders {}", "What is in {}?", "Show me the files in {}", "ls {}")
+        ).format(listed(paths))
+        answer = "\n".join(
+            f"The files in {call.arguments['path']} are: {text.replace(chr(10), ', ')}." for call, text in each
+        )
     else:
         commands = [draw.command() for _ in range(n)]
-        each = [(Called("execute_command", {"command": command}), f"{draw.phrase()}\nexit code 0") for command in commands]
-        said = draw.wording(("Run {}", "Run the commands {}", "Execute {}", "Please run {}", "Start {}")).format(listed(commands))
+        each = [
+            (Called("execute_command", {"command": command}), f"{draw.phrase()}\nexit code 0") for command in commands
+        ]
+        said = draw.wording(("Run {}", "Run the commands {}", "Execute {}", "Please run {}", "Start {}")).format(
+            listed(commands)
+        )
         answer = "\n".join(f"The command printed: {text.removesuffix(chr(10) + 'exit code 0')}" for _, text in each)
     return Request(said, (tuple(each),), answer, tuple(dict.fromkeys(call.name for call, _ in each)))
 
@@ -425,8 +539,10 @@ def list_then_read(draw: Draw) -> Request:
     """The folder is listed, then the one file in it is read."""
     folder, file, text = draw.folder(), draw.file().rsplit("/", 1)[-1], text_of_file(draw)
     path = f"{folder.rstrip('/')}/{file}"
-    wordings = ("Read the only file in {}", "What does the file in {} say?", "Find the file in {} and read it", "List {} and read the file in it",
-                "Look into {} and show me the file", "There is one file in {}, read it", "Open whatever file is in {}")  # fmt: skip
+    wordings = ("Read the only file in {}", "What does the file in {} say?", "Find the file in {} and read it",
+    "List {} and read the file in it",
+                "Look into {} and show me the file", "There is one file in {}, read it",
+                "Open whatever file is in {}")  # fmt: skip
     return Request(
         polite(draw, draw.wording(wordings).format(folder)),
         (
@@ -440,7 +556,8 @@ def list_then_read(draw: Draw) -> Request:
 
 def search_then_read(draw: Draw) -> Request:
     word, path, text = draw.word(), draw.path(), text_of_file(draw)
-    wordings = ("Find the file with {} and read it", "Read the file that contains {}", "Which file mentions {}? Read it.",
+    wordings = ("Find the file with {} and read it", "Read the file that contains {}",
+    "Which file mentions {}? Read it.",
                 "Search for {} and open the file", "Open the file that has the word {}")  # fmt: skip
     return Request(
         polite(draw, draw.wording(wordings).format(word)),
@@ -455,7 +572,15 @@ def search_then_read(draw: Draw) -> Request:
 
 def vague(draw: Draw) -> Request:
     """A wish that lacks what is to be written."""
-    said = ("Add a line to {}.", "Write something to {}", "Write a line into {}", "Append to {}", "Change {}", "Edit {}", "Edit the file {}")
+    said = (
+        "Add a line to {}.",
+        "Write something to {}",
+        "Write a line into {}",
+        "Append to {}",
+        "Change {}",
+        "Edit {}",
+        "Edit the file {}",
+    )
     answer = "Which text should I write?"
     return Request(polite(draw, draw.wording(said).format(draw.path())), (), answer, ("write_file", "edit_file"))
 

@@ -77,7 +77,9 @@ class Vocabulary:
         """The same as llama.cpp's tokenizer."""
         from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
-        made = Tokenizer(models.BPE(vocab={token: id for id, token in enumerate(self.tokens)}, merges=list(self.merges)))
+        made = Tokenizer(
+            models.BPE(vocab={token: id for id, token in enumerate(self.tokens)}, merges=list(self.merges))
+        )
         made.pre_tokenizer = pre_tokenizers.Sequence(
             [
                 pre_tokenizers.Split(Regex(SPLIT), "isolated"),
@@ -90,7 +92,7 @@ class Vocabulary:
 
 
 def learned_merges(words: Mapping[str, int], n: int) -> list[tuple[str, str]]:
-    """The `n` merges of the most frequent pairs, one after the other; of equally frequent pairs the first by its signs."""
+    """The `n` merges of the most frequent pairs, one after the other; of equal counts the first by its signs."""
     split = [(list(word), words[word]) for word in sorted(words)]
     pairs, places = Counter[tuple[str, str]](), dict[tuple[str, str], dict[int, None]]()
     for at, (parts, count) in enumerate(split):
@@ -98,7 +100,11 @@ def learned_merges(words: Mapping[str, int], n: int) -> list[tuple[str, str]]:
             pairs[pair] += count
             places.setdefault(pair, {})[at] = None
     merges: list[tuple[str, str]] = []
-    while len(merges) < n and (best := min(pairs, key=lambda pair: (-pairs[pair], pair), default=None)) and pairs[best] > 0:
+    while (
+        len(merges) < n
+        and (best := min(pairs, key=lambda pair: (-pairs[pair], pair), default=None))
+        and pairs[best] > 0
+    ):
         merges.append(best)
         for at in list(places.pop(best, {})):
             parts, count = split[at]

@@ -1,4 +1,4 @@
-"""The words that conversations are made of: lists, and no code. Words that a demonstration should not say are not here."""
+"""The words that conversations are made of. Words that a demonstration should not say are not here."""
 
 NOUNS = tuple(
     """
@@ -123,7 +123,10 @@ brother sister mother father uncle aunt cousin daughter son wife husband boss te
 coach manager friend grandmother grandfather flatmate landlord colleague niece nephew plumber
 """.split()
 )
-PETS = (*"dog cat hamster parrot rabbit horse goldfish turtle snake ferret pony budgie kitten puppy".split(), "guinea pig")
+PETS = (
+    *"dog cat hamster parrot rabbit horse goldfish turtle snake ferret pony budgie kitten puppy".split(),
+    "guinea pig",
+)
 FAVOURITES = tuple(
     """
 colour number animal food drink city country language movie author song band sport game book hobby cake fruit season
