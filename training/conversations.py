@@ -137,14 +137,14 @@ def ask_absent(draw: Draw, made: Chat, wanted: Fact, *, before: str = "") -> Non
 def recall(draw: Draw, most: int = 7) -> Chat:
     """Facts are told and asked for, with other things in between; some questions are about facts that were not told."""
     made = begun(draw, memory_tools(draw))
-    told = facts(draw, draw.int(1, most))
+    told = facts(draw, draw.whole(1, most))
     if draw.often(0.08):
         made.system = f"{draw.pick(SYSTEMS)} {together(told)}"
     else:
         for at in range(0, len(told), 2):
             tell(draw, made, told[at : at + 2])
             interlude(draw, made, 0.2)
-    for _ in range(draw.int(1, 4)):
+    for _ in range(draw.whole(1, 4)):
         interlude(draw, made, 0.15)
         if draw.often(0.22):
             ask_absent(draw, made, near(draw, told))
@@ -195,7 +195,7 @@ def told_and_asked(draw: Draw) -> Chat:
 def changed(draw: Draw) -> Chat:
     """A fact is told, then told again with another value: the newer one counts."""
     made = begun(draw, memory_tools(draw))
-    others = facts(draw, draw.int(0, 3))
+    others = facts(draw, draw.whole(0, 3))
     while True:
         kind = draw.of("name", "home", "work", "name", "home")
         first, second = fact(draw, kind), fact(draw, kind)
@@ -219,9 +219,9 @@ def absent(draw: Draw) -> Chat:
         else toolset(draw, (), n_tools(draw, 6), but=("search_memory", "get_fact"))
     )
     made = begun(draw, tools)
-    told = facts(draw, draw.int(0, 5))
+    told = facts(draw, draw.whole(0, 5))
     tell(draw, made, told)
-    for _ in range(draw.int(1, 2)):
+    for _ in range(draw.whole(1, 2)):
         ask_absent(draw, made, near(draw, told))
     if told and draw.often(0.5):
         ask(draw, made, draw.pick(told))
@@ -249,7 +249,7 @@ def own(draw: Draw) -> Chat:
 def unasked(draw: Draw) -> Chat:
     """Tools are there, and what is said needs none of them."""
     made = begun(draw, chat_tools() if draw.often(0.5) else toolset(draw, (), n_tools(draw)), share=0.15)
-    for _ in range(draw.int(3, 10)):
+    for _ in range(draw.whole(3, 10)):
         said, answer = draw.weighted(
             (
                 (small_talk.small_talk, 55),
@@ -311,7 +311,7 @@ def memory_block(draw: Draw, each: Sequence[Fact]) -> str:
     """Quotes from the memory, as `memory.recall` writes them; some of them try to command."""
     lines = []
     for one in each:
-        day = f"{draw.int(2023, 2027)}-{draw.int(1, 12):02d}-{draw.int(1, 28):02d}"
+        day = f"{draw.whole(2023, 2027)}-{draw.whole(1, 12):02d}-{draw.whole(1, 28):02d}"
         role, text = draw.of(("user", f"{cap(one.clause)}."), ("assistant", f"Got it. {one.answer}"))
         lines.append(f'- {day} {role}: "{escape_quote(text)}"')
         if draw.often(0.15):
@@ -323,9 +323,9 @@ def memory_block(draw: Draw, each: Sequence[Fact]) -> str:
 def with_memory(draw: Draw) -> Chat:
     """A block of memories in front of a question: it answers from them, or from the conversation."""
     made = begun(draw, memory_tools(draw))
-    old, told = facts(draw, draw.int(1, 5)), []
+    old, told = facts(draw, draw.whole(1, 5)), []
     if draw.often(0.4):
-        told = facts(draw, draw.int(1, 2), but=old)
+        told = facts(draw, draw.whole(1, 2), but=old)
         tell(draw, made, told)
     block = memory_block(draw, draw.shuffled(old))
     if draw.often(0.2):
@@ -344,7 +344,7 @@ def with_memory(draw: Draw) -> Chat:
 def quoted(draw: Draw) -> Chat:
     """Quotes of what has left the window, as the back end writes them."""
     made = begun(draw, memory_tools(draw))
-    old = facts(draw, draw.int(1, 4))
+    old = facts(draw, draw.whole(1, 4))
     lines = [f'- {draw.of("user", "assistant")}: "{escape_quote(cap(each.clause))}."' for each in old]
     wanted = draw.pick(old)
     made.ask("\n".join([QUOTED, *lines, QUOTES_END, "", ""]) + question(draw, wanted), says(wanted.answer))
@@ -354,7 +354,7 @@ def quoted(draw: Draw) -> Chat:
 def digested(draw: Draw) -> Chat:
     """A digest is asked for; or one stands in front of the question."""
     made = begun(draw, memory_tools(draw))
-    told = facts(draw, draw.int(1, 8))
+    told = facts(draw, draw.whole(1, 8))
     listed = "\n".join(f"- {each.answer}" for each in told)
     if draw.often(0.5):
         for each in told:
@@ -374,7 +374,7 @@ def long(draw: Draw, n_chars: int = 0) -> Chat:
     made = begun(draw, memory_tools(draw))
     goal = n_chars or int(1_700 * 5.2 ** draw.random.random())
     heavy, n_facts = draw.random.random(), draw.weighted(((1, 10), (2, 12), (4, 18), (8, 22), (16, 20), (40, 18)))
-    told: list[Fact] = facts(draw, draw.int(1, min(3, n_facts)))
+    told: list[Fact] = facts(draw, draw.whole(1, min(3, n_facts)))
     tell(draw, made, told)
     n_seen, size = 0, 0
     runs = [name for name, (_, _) in own_tools.REQUESTS.items()]
@@ -408,7 +408,7 @@ def long(draw: Draw, n_chars: int = 0) -> Chat:
                 interlude(draw, made, 1.0)
         size += sum(len(each.text) + 14 for each in made.messages[n_seen:])
         n_seen = len(made.messages)
-    for _ in range(draw.int(4, 8)):
+    for _ in range(draw.whole(4, 8)):
         ask(draw, made, told[0] if draw.often(0.35) else draw.pick(told))
     return made
 
@@ -416,10 +416,10 @@ def long(draw: Draw, n_chars: int = 0) -> Chat:
 def evicted(draw: Draw) -> Chat:
     """A long conversation whose middle has left: a hole in the positions, and a notice. What was told in it is gone, or
     comes back by a block of memories, or by a search."""
-    made = long(draw, draw.int(1_200, 5_000))
+    made = long(draw, draw.whole(1_200, 5_000))
     starts = [at for at, message in enumerate(made.messages) if message.role == "user"]
-    first = draw.int(0, 2)
-    n_gone = draw.int(1, max(1, (len(starts) - first) // 2))
+    first = draw.whole(0, 2)
+    n_gone = draw.whole(1, max(1, (len(starts) - first) // 2))
     if len(starts) <= first + n_gone:
         return made
     begin, end = starts[first], starts[first + n_gone]
@@ -427,9 +427,9 @@ def evicted(draw: Draw) -> Chat:
     # What stays may ask for what has left: only what is told from here on is asked for.
     size = sum(len(each.text) for each in made.messages[begin:end]) // 3
     kept.jumps[len(kept.messages)] = min(FAR, int(size * 4 ** (2 * draw.random.random()))) if draw.often(0.7) else 0
-    gone, told = facts(draw, 2), facts(draw, draw.int(2, 6))
+    gone, told = facts(draw, 2), facts(draw, draw.whole(2, 6))
     tell(draw, kept, told)
-    for _ in range(draw.int(0, 6)):
+    for _ in range(draw.whole(0, 6)):
         interlude(draw, kept, 1.0)
     notice = f"[NOTICE: {end - begin} messages evicted from context{draw.of('', ' and archived to memory')}]\n\n"
     kind = draw.of("known", "known", "gone", "memory")
@@ -440,7 +440,7 @@ def evicted(draw: Draw) -> Chat:
     else:
         wanted = draw.pick(told)
         kept.ask(notice + question(draw, wanted), says(wanted.answer))
-    for _ in range(draw.int(1, 4)):
+    for _ in range(draw.whole(1, 4)):
         ask(draw, kept, draw.pick(told))
     return kept
 
@@ -462,7 +462,7 @@ BEGINNING: tuple[tuple[Maker, float], ...] = (
 @cache
 def forbidden() -> frozenset[str]:
     """The first hour's sentences that training never says."""
-    return frozenset(first_hour.plain(sentence.say[-1]) for sentence in first_hour.load()[0] if sentence.is_held_out)
+    return frozenset(first_hour.plain(sentence.text) for sentence in first_hour.load()[0] if sentence.is_held_out)
 
 
 def sample(draw: Draw, kinds: Sequence[tuple[Maker, float]] = KINDS) -> Chat:

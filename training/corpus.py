@@ -55,7 +55,7 @@ class Batch:
 def encode(chat: Chat, encoder: Tokenizer, draw: Draw, start: int | None = None) -> Row:
     """`start`: the first position; None = often 0, sometimes far."""
     ids, positions, weights = list[int](), list[int](), list[float]()
-    position, last = (draw.int(0, FAR) if draw.often(SHIFTED_SHARE) else 0) if start is None else start, -1
+    position, last = (draw.whole(0, FAR) if draw.often(SHIFTED_SHARE) else 0) if start is None else start, -1
     for text, is_answer, at in chat.pieces():
         if at != last:
             position, last = position + chat.jumps.get(at, 0), at
@@ -70,13 +70,13 @@ def encode(chat: Chat, encoder: Tokenizer, draw: Draw, start: int | None = None)
     return Row(ids, positions, weights)
 
 
-def pool(seed: int, share: int, number: int, progress: float, encoder: Tokenizer) -> list[Batch]:
+def pool(seed: int, share: int, number: int, progress: float, encoder: Tokenizer, *, n: int = POOL) -> list[Batch]:
     """The batches of one pool. `share`: of which process. `progress`: of the run, 0 to 1."""
     draw = Draw(f"{seed} {share} {number}")
     kinds = BEGINNING if progress < BEGINNING_SHARE else KINDS
     n_long = next(n for end, n in LONG_SHARES if progress < end)
     rows = list[Row]()
-    for _ in range(POOL):
+    for _ in range(n):
         is_long = draw.often(n_long)
         row = encode(long(draw) if is_long else sample(draw, kinds), encoder, draw)
         if len(row.ids) <= (MOST_LONG_TOKENS if is_long else MOST_TOKENS):

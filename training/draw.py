@@ -82,7 +82,7 @@ class Draw:
         """What one of the makers makes."""
         return self.pick(makers)()
 
-    def int(self, low: int, high: int) -> int:
+    def whole(self, low: int, high: int) -> int:
         """A whole number from `low` to `high`, both included."""
         return low + int(self.random.random() * (high - low + 1))
 
@@ -120,7 +120,7 @@ class Draw:
         )
 
     def phrase(self, most: int = 5) -> str:
-        return " ".join(self.word() for _ in range(self.int(1, most)))
+        return " ".join(self.word() for _ in range(self.whole(1, most)))
 
     def name(self) -> str:
         if self.often(0.35):
@@ -140,36 +140,36 @@ class Draw:
 
     def number(self) -> str:
         return self.made(
-            lambda: self.digits(self.int(1, 5)),
-            lambda: str(self.int(1, 999)),
-            lambda: f"{self.int(0, 999)}.{self.digits(self.int(1, 2))}",
-            lambda: f"{self.int(1, 500)} {self.pick(UNITS)}",
-            lambda: f"${self.int(1, 9999)}",
-            lambda: f"{self.int(1, 100)}%",
+            lambda: self.digits(self.whole(1, 5)),
+            lambda: str(self.whole(1, 999)),
+            lambda: f"{self.whole(0, 999)}.{self.digits(self.whole(1, 2))}",
+            lambda: f"{self.whole(1, 500)} {self.pick(UNITS)}",
+            lambda: f"${self.whole(1, 9999)}",
+            lambda: f"{self.whole(1, 100)}%",
         )
 
     def date(self) -> str:
-        day, month, year = self.int(1, 28), self.pick(MONTHS), self.int(1950, 2040)
+        day, month, year = self.whole(1, 28), self.pick(MONTHS), self.whole(1950, 2040)
         return self.of(
             f"{day} {month}",
             f"{month} {day}",
             f"{day} {month} {year}",
-            f"{year}-{self.int(1, 12):02d}-{day:02d}",
+            f"{year}-{self.whole(1, 12):02d}-{day:02d}",
             self.pick(DAYS),
-            f"{self.pick(DAYS)} at {self.int(1, 12)} {self.of('am', 'pm')}",
-            f"{self.int(0, 23)}:{self.int(0, 59):02d}",
+            f"{self.pick(DAYS)} at {self.whole(1, 12)} {self.of('am', 'pm')}",
+            f"{self.whole(0, 23)}:{self.whole(0, 59):02d}",
         )
 
     def code(self) -> str:
         def of(signs: str, low: int, high: int) -> str:
-            return "".join(self.pick(signs) for _ in range(self.int(low, high)))
+            return "".join(self.pick(signs) for _ in range(self.whole(low, high)))
 
         return self.made(
-            lambda: f"{of(UPPER, 2, 4)}-{self.digits(self.int(2, 5))}",
+            lambda: f"{of(UPPER, 2, 4)}-{self.digits(self.whole(2, 5))}",
             lambda: of(LOWER + DIGITS, 4, 9),
             lambda: of(UPPER + DIGITS, 4, 8),
             lambda: f"{self.invented()}-{self.invented()}-{self.digits(2)}",
-            lambda: f"{self.invented()}_{self.pick(COMMON)}{self.digits(self.int(1, 3))}",
+            lambda: f"{self.invented()}_{self.pick(COMMON)}{self.digits(self.whole(1, 3))}",
             lambda: of(UPPER + LOWER + DIGITS, 5, 10),
         )
 
@@ -180,7 +180,7 @@ class Draw:
             self.word,
             lambda: f"{self.word()}_{self.word()}",
             lambda: f"{self.word()}-{self.word()}",
-            lambda: self.word() + self.digits(self.int(1, 3)),
+            lambda: self.word() + self.digits(self.whole(1, 3)),
             lambda: cap(self.word()),
         )
         return f"{stem}.{self.pick(EXTENSIONS)}"
@@ -189,7 +189,7 @@ class Draw:
         if self.often(0.4):
             return self.pick(FOLDERS)
         start = self.of("", "", "/", "~/", "./", f"{self.pick(FOLDERS[:14])}/")
-        return start + "/".join(self.word() for _ in range(self.int(1, 3)))
+        return start + "/".join(self.word() for _ in range(self.whole(1, 3)))
 
     def path(self) -> str:
         if self.often(0.55):
@@ -208,7 +208,7 @@ class Draw:
 
     def url(self) -> str:
         rest = self.of(
-            "", "/", f"/{self.word()}", f"/{self.word()}/{self.digits(self.int(1, 4))}", f"/v1/{self.word()}",
+            "", "/", f"/{self.word()}", f"/{self.word()}/{self.digits(self.whole(1, 4))}", f"/v1/{self.word()}",
             f"/{self.word()}.json", f"/{self.word()}?{self.word()}={self.word()}",
         )  # fmt: skip
         return f"{self.of('http', 'https')}://{self.host()}{rest}"
@@ -229,7 +229,7 @@ class Draw:
             lambda: f"cp {self.path()} {self.path()}",
             lambda: f"pip install {self.word()}",
             lambda: f"{self.word()} --{self.word()} {self.word()}",
-            lambda: f"tail -n {self.int(1, 50)} {self.path()}",
+            lambda: f"tail -n {self.whole(1, 50)} {self.path()}",
         )
 
     def email(self) -> str:

@@ -59,6 +59,11 @@ class Sentence:
     files: Mapping[str, str] = field(default_factory=dict)
     known: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def text(self) -> str:
+        """All that is typed."""
+        return " ".join(self.say)
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -83,7 +88,7 @@ def load(file: Path = FILE) -> tuple[list[Sentence], dict[str, str]]:
 
 
 def _sentence(group: Mapping[str, Any], row: str | Mapping[str, Any], *, is_held_out: bool) -> Sentence:
-    fields = {"say": row} if isinstance(row, str) else dict(row)
+    fields: dict[str, Any] = {"say": row} if isinstance(row, str) else dict(row)
     fields.setdefault("reply", group.get("reply", ()))
     say, reply, calls = fields.pop("say"), fields.pop("reply"), fields.pop("calls", None)
     replies = (reply,) if isinstance(reply, str) else tuple(reply)
@@ -158,4 +163,5 @@ def _shown(calls: Sequence[Call]) -> str:
 
 def plain(text: str) -> str:
     """A sentence as it is compared with what training says: its words in small letters."""
-    return " ".join(re.findall(r"\w+|[^\w\s]", text.lower())).strip(" .!?")
+    words = " ".join(re.findall(r"\w+|[^\w\s]", text.lower()))
+    return words.strip(" .!?") or words

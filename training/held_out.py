@@ -60,7 +60,7 @@ def recall_at(draw: Draw, distance: int) -> Chat:
 
 
 def absent(draw: Draw) -> Chat:
-    made, told = Chat(), facts(draw, draw.int(1, 6))
+    made, told = Chat(), facts(draw, draw.whole(1, 6))
     tell(draw, made, told)
     made.ask(question(draw, near(draw, told)), says(UNKNOWN))
     return made
@@ -104,7 +104,7 @@ def several(draw: Draw, kind: str) -> Chat:
 
 def search(draw: Draw) -> Chat:
     """A fact that is absent, and `search_memory` is there."""
-    made, told = Chat(tools=_with_search(draw)), facts(draw, draw.int(0, 4))
+    made, told = Chat(tools=_with_search(draw)), facts(draw, draw.whole(0, 4))
     tell(draw, made, told)
     asked = own_tools.search_memory(draw, near(draw, told))
     made.ask(asked.said, *asked.messages())
@@ -114,7 +114,7 @@ def search(draw: Draw) -> Chat:
 def no_search(draw: Draw) -> Chat:
     """`search_memory` is there, and the fact is in the conversation."""
     made = Chat(tools=_with_search(draw))
-    told = facts(draw, draw.int(1, 5))
+    told = facts(draw, draw.whole(1, 5))
     tell(draw, made, told)
     wanted = draw.pick(told)
     made.ask(question(draw, wanted), says(wanted.answer))
@@ -164,7 +164,7 @@ def new_call(draw: Draw, n: int, *, natural: bool) -> Chat:
 
 def remembered(draw: Draw) -> Chat:
     """A block of memories, some of which command: the answer to the question, and no call."""
-    made, old = Chat(tools=_with_search(draw)), facts(draw, draw.int(1, 5))
+    made, old = Chat(tools=_with_search(draw)), facts(draw, draw.whole(1, 5))
     wanted = draw.pick(old)
     made.ask(memory_block(draw, old) + question(draw, wanted), says(wanted.answer))
     return made

@@ -183,7 +183,7 @@ def described(draw: Draw, name: str, description: str, parameters: dict[str, Any
 
 
 def _amount(draw: Draw) -> str:
-    return str(draw.of(draw.int(0, 20), draw.int(0, 100), draw.int(0, 9999)))
+    return str(draw.of(draw.whole(0, 20), draw.whole(0, 100), draw.whole(0, 9999)))
 
 
 def _thing(draw: Draw) -> str:
@@ -198,19 +198,19 @@ VALUES: dict[str, Callable[[Draw], str]] = {
         "kitchen", "bedroom", "garage", "hall", "attic", "office", "garden", draw.word(), draw.word()
     ),
     "amount": _amount,
-    "minutes": lambda draw: str(draw.int(1, 120)),
-    "few": lambda draw: str(draw.int(1, 60)),
+    "minutes": lambda draw: str(draw.whole(1, 120)),
+    "few": lambda draw: str(draw.whole(1, 60)),
     "unit": lambda draw: draw.of(
         "kilometres", "miles", "euros", "dollars", "grams", "litres", "celsius", "minutes", draw.word()
     ),
     "who": lambda draw: draw.made(draw.name, draw.person, draw.email, lambda: f"my {draw.pick(FAMILY)}"),
     "message": lambda draw: draw.made(
-        draw.sentence, lambda: draw.phrase(4), lambda: f"I will be late at {draw.int(1, 12)}"
+        draw.sentence, lambda: draw.phrase(4), lambda: f"I will be late at {draw.whole(1, 12)}"
     ),
     "thing": _thing,
     "label": lambda draw: draw.made(draw.code, draw.word, draw.name, lambda: _thing(draw)),
     "date": lambda draw: draw.date(),
-    "sum": lambda draw: f"{draw.int(1, 999)} {draw.of('+', '-', '*', '/')} {draw.int(1, 99)}",
+    "sum": lambda draw: f"{draw.whole(1, 999)} {draw.of('+', '-', '*', '/')} {draw.whole(1, 99)}",
     "language": lambda draw: draw.of(
         "German", "French", "Finnish", "Italian", "Spanish", "Dutch", "Greek", "Polish", draw.name()
     ),

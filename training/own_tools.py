@@ -97,7 +97,7 @@ def polite(draw: Draw, said: str) -> str:
 
 def missing(draw: Draw, path: str) -> tuple[str, str]:
     """The error for a path that is not there, and the answer."""
-    holds = ", ".join(draw.file() for _ in range(draw.int(1, 5)))
+    holds = ", ".join(draw.file() for _ in range(draw.whole(1, 5)))
     return (
         f'Error: there is no "{path}". The current folder, called ".", holds: {holds}',
         f"I could not do that: there is no {path}.",
@@ -119,7 +119,7 @@ def quoted(draw: Draw, text: str) -> str:
 
 def list_directory(draw: Draw) -> Request:
     entries = sorted(
-        {draw.made(draw.file, draw.file, lambda: draw.word() + "/").split("/", 1)[0] for _ in range(draw.int(1, 7))}
+        {draw.made(draw.file, draw.file, lambda: draw.word() + "/").split("/", 1)[0] for _ in range(draw.whole(1, 7))}
     )
     came = "\n".join(entries)
     if draw.often(0.45):
@@ -183,7 +183,7 @@ def read_file(draw: Draw) -> Request:
         return one(said, "read_file", {"path": path}, "\n".join(lines) + "\n", f"The {key} in {path} is {value}.")
     arguments: dict[str, Any] = {"path": path}
     if draw.often(0.08):
-        n = draw.int(1, 50)
+        n = draw.whole(1, 50)
         said, arguments = f"{draw.of('Read', 'Show')} the first {n} lines of {path}", {"path": path, "limit": n}
     return one(said, "read_file", arguments, text, f"The file {path} says: {text.rstrip()}")
 
@@ -247,7 +247,7 @@ def edit_file(draw: Draw) -> Request:
     if draw.often(0.08):
         why = f'the old text is not in "{path}"; read_file shows what is'
         return one(said, "edit_file", call, f"Error: {why}", f"I could not do that: {old} is not in {path}.")
-    done = {"success": True, "path": path, "replacements": 1, "bytes": draw.int(10, 900)}
+    done = {"success": True, "path": path, "replacements": 1, "bytes": draw.whole(10, 900)}
     return one(said, "edit_file", call, json.dumps(done), f"I changed {old} to {new} in {path}.")
 
 
@@ -300,11 +300,11 @@ def search_files(draw: Draw) -> Request:
             said,
             "search_files",
             arguments,
-            f'No line matches "{word}" in {draw.int(1, 90)} files.',
+            f'No line matches "{word}" in {draw.whole(1, 90)} files.',
             f"No file contains {word}.",
         )
-    paths = [draw.path() for _ in range(draw.int(1, 3))]
-    came = "\n".join(f"{path}:{draw.int(1, 90)}:{draw.phrase(3)} {word} {draw.phrase(2)}".rstrip() for path in paths)
+    paths = [draw.path() for _ in range(draw.whole(1, 3))]
+    came = "\n".join(f"{path}:{draw.whole(1, 90)}:{draw.phrase(3)} {word} {draw.phrase(2)}".rstrip() for path in paths)
     return one(said, "search_files", arguments, came, f"I found {word} in: {', '.join(dict.fromkeys(paths))}.")
 
 
@@ -313,7 +313,7 @@ def find_files(draw: Draw) -> Request:
     wordings = ("Find all {} files", "Which {} files are there?", "List all files that end in .{}",
     "Find files with the ending .{}",
                 "Where are the {} files?", "search for *.{}", "show me every .{} file")  # fmt: skip
-    paths = [f"{draw.word()}.{ending}" for _ in range(draw.int(1, 4))]
+    paths = [f"{draw.word()}.{ending}" for _ in range(draw.whole(1, 4))]
     said = polite(draw, draw.wording(wordings).format(ending))
     return one(said, "search_files", {"glob": f"*.{ending}"}, "\n".join(paths), f"I found: {', '.join(paths)}.")
 
@@ -330,8 +330,8 @@ def execute_command(draw: Draw) -> Request:
             draw.of("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"),
             draw.of("Jan", "Mar", "May", "Sep", "Nov"),
         )
-        clock = ":".join(str(draw.int(10, 59 if at else 23)) for at in range(3))
-        moment = f"{day} {month} {draw.int(1, 28)} {clock} UTC {draw.int(2024, 2030)}"
+        clock = ":".join(str(draw.whole(10, 59 if at else 23)) for at in range(3))
+        moment = f"{day} {month} {draw.whole(1, 28)} {clock} UTC {draw.whole(2024, 2030)}"
         said = polite(draw, draw.wording(asked))
         return one(
             said, "execute_command", {"command": "date"}, f"{moment}\nexit code 0", f"The command printed: {moment}"
@@ -346,7 +346,7 @@ def execute_command(draw: Draw) -> Request:
     said = polite(draw, draw.wording(wordings).format(command))
     call = {"command": command}
     if draw.often(0.1):
-        code = draw.int(1, 127)
+        code = draw.whole(1, 127)
         why = draw.of(f"{command.split()[0]}: command not found", "No such file or directory", "Permission denied")
         return one(
             said, "execute_command", call, f"Error: stderr:\n{why}\nexit code {code}", f"The command failed: {why}"
@@ -378,7 +378,7 @@ def http(draw: Draw, name: str = "http_get") -> Request:
 
 
 def json_tool(draw: Draw) -> Request:
-    key, value = draw.word(), draw.of(draw.word(), draw.int(0, 999))
+    key, value = draw.word(), draw.of(draw.word(), draw.whole(0, 999))
     text = json.dumps({key: value})
     made = {
         "json_parse": (("Is {} valid JSON?", "Parse {}", "Parse the JSON {}"),
@@ -510,7 +510,7 @@ def at_once(draw: Draw) -> Request:
     elif kind == "list":
         paths = [draw.folder() for _ in range(n)]
         each = [
-            (Called("list_directory", {"path": path}), "\n".join(draw.file() for _ in range(draw.int(1, 3))))
+            (Called("list_directory", {"path": path}), "\n".join(draw.file() for _ in range(draw.whole(1, 3))))
             for path in paths
         ]
         said = draw.wording(
@@ -562,7 +562,7 @@ def search_then_read(draw: Draw) -> Request:
     return Request(
         polite(draw, draw.wording(wordings).format(word)),
         (
-            ((Called("search_files", {"pattern": word}), f"{path}:{draw.int(1, 40)}:{draw.word()} {word}"),),
+            ((Called("search_files", {"pattern": word}), f"{path}:{draw.whole(1, 40)}:{draw.word()} {word}"),),
             ((Called("read_file", {"path": path}), text),),
         ),
         f"The file {path} says: {text.rstrip()}",

@@ -163,19 +163,19 @@ def varied(draw: Draw, said: str) -> str:
 
 
 def gibberish(draw: Draw) -> str:
-    part = "".join(draw.pick("asdfghjklqwertyzxcvbnm") for _ in range(draw.int(2, 7)))
+    part = "".join(draw.pick("asdfghjklqwertyzxcvbnm") for _ in range(draw.whole(2, 7)))
     return draw.made(
         lambda: part,
         lambda: f"{part} {part}",
-        lambda: part + "".join(draw.pick("asdfjkl") for _ in range(draw.int(2, 6))),
-        lambda: draw.pick("?!.xyz#") * draw.int(3, 8),
-        lambda: draw.digits(draw.int(6, 10)),
+        lambda: part + "".join(draw.pick("asdfjkl") for _ in range(draw.whole(2, 6))),
+        lambda: draw.pick("?!.xyz#") * draw.whole(3, 8),
+        lambda: draw.digits(draw.whole(6, 10)),
     )
 
 
 def small_sum(draw: Draw) -> tuple[str, str]:
     sign = draw.pick(tuple(SIGNS))
-    a, b = (draw.int(0, 10), draw.int(0, 10)) if sign == "*" else (draw.int(0, 50), draw.int(0, 50))
+    a, b = (draw.whole(0, 10), draw.whole(0, 10)) if sign == "*" else (draw.whole(0, 50), draw.whole(0, 50))
     if draw.often(0.5) and sign != "*":
         a, b = a % 13, b % 13
     a, b = (max(a, b), min(a, b)) if sign == "-" else (a, b)
@@ -192,8 +192,8 @@ def unknown(draw: Draw) -> tuple[str, str]:
         return draw.pick(questions), answer
     slots = {
         "p": draw.person(), "c": draw.place(), "t": cap(draw.phrase(3)), "n": draw.word(), "w": draw.word(),
-        "y": draw.int(1000, 2030), "l": draw.pick(LANGUAGES), "i": draw.int(2, 99), "j": draw.int(200, 99999),
-        "k": draw.int(200, 99999),
+        "y": draw.whole(1000, 2030), "l": draw.pick(LANGUAGES), "i": draw.whole(2, 99), "j": draw.whole(200, 99999),
+        "k": draw.whole(200, 99999),
     }  # fmt: skip
     form, table = draw.of(("unknown", WORLD), ("unknown", WORLD), ("unable", WORKS))
     if draw.often(0.2) and not draw.held_out:
@@ -238,17 +238,17 @@ def remark(draw: Draw) -> tuple[str, str]:
 
 def story(draw: Draw) -> str:
     begin = draw.of("Let me tell you a story. ", "Here is my day: ", "A long note: ", "I read this: ", "")
-    return begin + " ".join(cap(draw.sentence()).rstrip(".") + "." for _ in range(draw.int(3, 14)))
+    return begin + " ".join(cap(draw.sentence()).rstrip(".") + "." for _ in range(draw.whole(3, 14)))
 
 
 def listing(draw: Draw) -> str:
     begin = draw.of("Here is a list: ", "My list: ", "Things I saw: ", "Some words: ")
-    return begin + ", ".join(draw.value() if draw.often(0.4) else draw.word() for _ in range(draw.int(4, 25)))
+    return begin + ", ".join(draw.value() if draw.often(0.4) else draw.word() for _ in range(draw.whole(4, 25)))
 
 
 def chat(draw: Draw) -> Chat:
     made = Chat()
-    for _ in range(draw.int(1, 3)):
+    for _ in range(draw.whole(1, 3)):
         said, answer = draw.weighted(((small_talk, 50), (small_sum, 18), (unknown, 20), (echo, 4), (two_in_one, 8)))(
             draw
         )
