@@ -391,6 +391,14 @@ def test_everything_about_the_kv_cache_can_be_said(load: Load, tmp_path: Path) -
     assert made.warnings == ()
 
 
+def test_a_repeatable_cache_computes_one_request_at_a_time(load: Load) -> None:
+    (cache,) = load("[caches.main]\nrepeatable = true").caches
+    assert cache == config.CacheConfig("main", "lamb", repeatable=True, sequences=1)
+    assert load("[caches.main]\nrepeatable = true\nsequences = 1").caches == (cache,)
+    (cache,) = load("[caches.main]\nrepeatable = false\nsequences = 8").caches
+    assert cache.sequences == 8
+
+
 def test_a_stronger_layer_changes_one_key_of_the_kv_cache(load: Load, tmp_path: Path) -> None:
     made = load("[kv]\nlow_water = 0.5", user='[kv]\nlow_water = 0.9\ndisk = true\nfolder = "~/warm"')
     assert made.kv == config.KvConfig(low_water=0.5, disk=True, folder=str(tmp_path / "home/warm"))
@@ -698,6 +706,10 @@ REFUSED = [
     ("[models.a]\ngpu_layers = 1", r"models\.a: has no path: give a file"),
     ("[caches.c]\nsequences = 0", r"caches\.c\.sequences: got 0, expected a whole number from 1 to 64"),
     ("[caches.c]\nsequences = 65", r"caches\.c\.sequences: got 65, expected a whole number from 1 to 64"),
+    (
+        "[caches.c]\nrepeatable = true\nsequences = 2",
+        r"caches\.c\.sequences: got 2, but a repeatable cache computes one request at a time: leave it out",
+    ),
     ("[caches.c]\nqueue = 0", r"caches\.c\.queue: got 0, expected a whole number from 1 to 10000"),
     ("[caches.c]\nqueue = 1.5", r"caches\.c\.queue: got 1\.5, expected a whole number"),
     ("[caches.c]\noverflow = 'evct'", r'caches\.c\.overflow: got "evct", expected one of error, evict'),
