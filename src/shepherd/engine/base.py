@@ -533,7 +533,7 @@ class TokenSampler(Protocol):
         """The same, with the likeliest of the tokens that could be drawn; slower."""
 
     def n_possible(self, draft: Sequence[int]) -> int:
-        """How many tokens of a draft its grammar allows, at most; all without one. It draws none."""
+        """How many tokens of a draft its grammar allows, at most; all without one. No token is drawn."""
 
     def close(self) -> None: ...
 

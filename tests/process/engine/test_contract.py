@@ -462,6 +462,7 @@ ENDINGS: dict[str, Job] = {
 }
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("ending", ENDINGS)
 async def test_the_figures_of_a_job_are_published_before_its_end_can_be_read(make: Make, ending: str) -> None:
     engine = make(has_grammars=True)

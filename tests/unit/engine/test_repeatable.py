@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from array import array
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -12,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 from tests.fake_engine import BYTES, PLAIN, RECURRENT, FakeRuntime, Faults, SilentLoop, scheduler_on
+from tests.in_time import PATIENCE_S
 from tests.unit.engine import tiny_gguf
 
 from shepherd.core import Sampling
@@ -22,6 +24,7 @@ from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.llamacpp.runtime import PIECE, ContextOptions, LlamaRuntime
 from shepherd.engine.llamacpp.weights import Weights
 from shepherd.engine.scheduler import EngineOptions
+from shepherd.engine.window import Feed, Miss
 
 N_CTX, N_ANSWER = 512, 6
 GREEDY = Sampling(temperature=0, ignore_eos=True)
@@ -149,14 +152,18 @@ async def steps(ticket: Ticket) -> list[Step]:
     return [step async for batch in ticket.batches() for step in batch]
 
 
-async def test_a_prompt_is_computed_in_whole_pieces_and_only_these_are_used_again(make: Make) -> None:
+async def test_a_prompt_is_computed_in_whole_pieces_and_only_these_are_used_again(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
     engine, runtime = make()
     prompt = words(40, 1)
     answer = [step for step in await steps(engine.submit(Job(prompt, 20))) if isinstance(step, int)]
     assert runtime.decoded == [(0, 0, 16), (0, 16, 16), (0, 32, 8), *((0, at, 1) for at in range(40, 59))]
     runtime.decoded.clear()
     following = prompt + array("i", answer) + words(10, 2)
+    caplog.set_level(logging.DEBUG, "shepherd.engine")
     assert (await steps(engine.submit(Job(following, 1))))[0] == Admitted(32, 38), "no token of the answer is used"
+    assert "hit, 32 of 70 prompt tokens are cached" in caplog.text
     assert runtime.decoded == [(0, 32, 16), (0, 48, 16), (0, 64, 6)]
 
 
@@ -188,6 +195,22 @@ async def test_an_answer_behind_a_branch_is_not_taken_for_a_prompt(make: Make) -
     assert (await steps(engine.submit(Job(following, 1))))[0] == Admitted(16, 42)
 
 
+async def test_a_prompt_is_said_to_differ_where_it_does() -> None:
+    runtime = FakeRuntime(lambda tokens: 1, frozenset(), n_seq=1, n_batch=64, memory=repeatable(PLAIN, 16))
+    scheduler = scheduler_on(runtime, sequences=1)
+    feed = Feed(asyncio.get_running_loop())
+    scheduler.watch(feed)
+    prompt = words(80, 1)
+    for tokens in (prompt, prompt + words(9, 2), prompt, prompt[:41] + words(30, 3)):
+        scheduler.queue.add(Ticket(Job(tokens, 1), cast(Any, SilentLoop())))
+        while scheduler.waiting or scheduler.running:
+            scheduler.admit()
+            scheduler.step()
+    feed.end()
+    said = [fact async for facts in feed.batches() for fact in facts if isinstance(fact, Miss)]
+    assert [(miss.token, miss.of) for miss in said] == [(41, 71)]
+
+
 async def test_what_stays_of_a_prompt_whose_turns_leave_is_not_used_again(make: Make) -> None:
     engine, _ = make(n_ctx=64)
     spans = (Span(0, 16, 0, 0), Span(16, 48, 1, 1, keep=True))
@@ -204,6 +227,16 @@ async def test_a_saved_conversation_comes_back_in_whole_pieces(make: Make) -> No
     await steps(engine.submit(Job(words(60, 2), 1, owner=Owner("another"))))
     assert (await steps(engine.submit(Job(prompt, 1))))[0] == Admitted(32, 8)
     assert engine.stats().restored == 1
+
+
+async def test_a_conversation_on_disk_comes_back_in_whole_pieces(tmp_path: Path) -> None:
+    prompt, tiers = words(80, 1), Tiers(folder=tmp_path, disk_bytes=1 << 20)
+    for cached in (0, 64):
+        runtime = FakeRuntime(lambda tokens: 1, frozenset(), n_seq=1, n_batch=64, memory=repeatable(PLAIN, 16))
+        engine = InProcessEngine(runtime, options=EngineOptions(sequences=1, tiers=tiers))
+        assert engine.wait_for_disk(PATIENCE_S)
+        assert (await steps(engine.submit(Job(prompt, 1))))[0] == Admitted(cached, 80 - cached)
+        assert await asyncio.to_thread(engine.close)
 
 
 async def test_a_piece_that_is_interrupted_is_computed_again_as_a_whole(make: Make) -> None:
@@ -229,11 +262,12 @@ def test_a_background_answer_is_not_interrupted_by_a_conversation() -> None:
     assert side.finished
 
 
-def test_one_decode_has_one_sequence_and_no_more_than_a_piece() -> None:
+def test_one_decode_has_one_sequence_and_a_piece_or_a_token() -> None:
+    """Drafts, too, are not computed beside the token before them."""
     runtime = FakeRuntime(lambda tokens: 1, frozenset(), n_seq=1, n_batch=64, memory=repeatable(PLAIN, 16))
-    scheduler = scheduler_on(runtime, sequences=1)
-    for seed in range(3):
-        scheduler.queue.add(Ticket(Job(words(33, seed), 3), cast(Any, SilentLoop())))
+    scheduler = scheduler_on(runtime, sequences=1, speculate=True)
+    for n in (1, 2, 3):
+        scheduler.queue.add(Ticket(Job(array("i", [n, *[1] * 32]), 3, speculate=8), cast(Any, SilentLoop())))
     while scheduler.waiting or scheduler.running:
         scheduler.admit()
         scheduler.step()
