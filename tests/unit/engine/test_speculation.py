@@ -274,8 +274,10 @@ def test_a_cancelled_answer_leaves_what_was_drawn_and_no_more() -> None:
     ticket = one.submit(b"x|a quick", predicted=(ids(TEXT.replace(b"lazy", b"tame")),))
     for _ in range(4):
         one.step()
+    assert one.scheduler.queue.stats().draft_bytes > 4 * len(TEXT)
     ticket.cancelled = True
     one.finish()
+    assert one.scheduler.queue.stats().draft_bytes == 0, "its drafter has gone with its job"
     (resident,) = one.scheduler.pool.ledger
     assert 10 < len(answer(ticket)) < len(TEXT) - 10
     assert bytes([*resident.tokens]) == b"x|a quick" + answer(ticket)[:-1]
