@@ -140,7 +140,7 @@ class ScriptedService:
         n_archived = self._shelf.n_archived if self._shelf else 0
         return Totals(self.caches, n_archived=n_archived, n_archive_failures=self.n_lost)
 
-    def usage(self, n_days: int) -> tuple[DayOfUse, ...]:
+    def usage(self, n_days: int, user: str | None = None) -> tuple[DayOfUse, ...]:
         self.n_days = n_days
         return (DayOfUse("2026-11-27", "fake", False, 2, 7, 3, 5, 0.0),)
 

@@ -30,7 +30,7 @@ COMPILER = {
         "target": "es2023",
         "module": "esnext",
         "moduleResolution": "bundler",
-        "lib": ["es2023", "dom", "dom.iterable", "dom.asynciterable"],
+        "lib": ["es2024", "dom", "dom.iterable", "dom.asynciterable"],
         "types": [],
     },
     "include": ["web/js/**/*.js", "libraries.d.ts"],

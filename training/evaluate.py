@@ -1,126 +1,169 @@
-"""Greedy answers of a GGUF to the cases, by llama.cpp: the share that is right, by task.
+"""How good a model file is: the card's tasks, the first hour's sentences, and what evictions do to it.
 
-    python evaluate.py MODEL.gguf cases-a.json [--shard 0/2] [--seconds 600] [--out FILE] [--show 4]
-    python evaluate.py MODEL.gguf cases-a.json --checkpoint ckpt.pt [--f16]     # against PyTorch's greedy answers
-
-*exact*: word for word, and ended by itself. *contains*: the value that was asked for is in the answer.
+refuse_foreign(model)                a model of another template, or with other special tokens, is not judged
+tasks(model) ─▶ Score by task        llama.cpp, greedily; the whole answer must be the only right one
+first_hour(model) ─▶ Score by kind   the engine, with the real tools
+evictions(model) ─▶ Score            recall in a small window, by how many turns have left it
 """
 
-import argparse
-import json
-import time
-from collections import defaultdict
+from __future__ import annotations
 
-MOST_TOKENS, N_CTX = 160, 4096
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import llama_cpp
+
+from shepherd.models.gguf import read_header
+from training import first_hour, held_out
+from training.chat import TEMPLATE
+from training.corpus import encode
+from training.draw import Draw, cap
+from training.engine import Engine, said
+from training.fact import TELLING, facts, question, statement
+from training.small_talk import remark
+from training.tokenizer import CONTROL, SPECIAL
+
+MOST_TOKENS = 256
+"""Of an answer."""
+WINDOW = 1_024
+"""Tokens of context where evictions are measured."""
+N_FACTS = 250
+STEPS = (0, 10, 50, 200, 500)
+"""By how many turns have left, the scores are grouped."""
 
 
-def answer(model, ids):
-    """The tokens of an answer, and whether it ended by itself."""
-    model.reset()
-    out = []
-    for token in model.generate(ids, temp=0.0, top_k=1, repeat_penalty=1.0):
-        if token == model.token_eos():
-            return out, True
+@dataclass(slots=True)
+class Score:
+    n: int = 0
+    right: int = 0
+    wrong: list[str] = field(default_factory=list)
+    """What was asked, and what came: the first few."""
+
+    def add(self, is_right: bool, shown: str = "") -> None:
+        self.n += 1
+        self.right += is_right
+        if not is_right and shown and len(self.wrong) < 5:
+            self.wrong.append(shown)
+
+
+def refuse_foreign(model: llama_cpp.Llama, file: Path) -> None:
+    """Raises: `ValueError` for a model that was not made here: this evaluation does not speak its language."""
+    template = str(model.metadata.get("tokenizer.chat_template", ""))
+    if template != TEMPLATE.read_text("utf-8"):
+        raise ValueError(
+            f"the chat template of {file} is not {TEMPLATE.name}; only models made by `training` are judged"
+        )
+    for token in SPECIAL:
+        ids = model.tokenize(token.encode(), add_bos=False, special=True)
+        if len(ids) != 1:
+            raise ValueError(f"{file} has no token {token}; only models made by `training` are judged")
+    end = model.tokenize(CONTROL[-1].encode(), add_bos=False, special=True)
+    if [model.token_eos()] != end:
+        raise ValueError(
+            f"{file} does not end its answers with {CONTROL[-1]}; only models made by `training` are judged"
+        )
+
+
+def opened(file: Path) -> llama_cpp.Llama:
+    if not file.is_file():
+        raise ValueError(f"there is no model file {file}")
+    read_header(file)
+    model = llama_cpp.Llama(str(file), n_ctx=4_096, n_threads=1, n_threads_batch=1, n_batch=512, verbose=False)
+    refuse_foreign(model, file)
+    return model
+
+
+def tasks(file: Path, n: int, report: Callable[[str, Score], None], names: tuple[str, ...] = ()) -> dict[str, Score]:
+    """Each task with `n` cases. Raises: `ValueError`."""
+    model, scores = opened(file), dict[str, Score]()
+    for name in names or tuple(held_out.TASKS):
+        score = scores[name] = Score()
+        for case in held_out.cases(name, n):
+            answer = greedy(model, case.prompt())
+            score.add(
+                answer == case.answer(), f"{case.messages[-2].text[-120:]!r} -> {answer!r}, not {case.answer()!r}"
+            )
+        report(name, score)
+    model.close()
+    return scores
+
+
+def greedy(model: llama_cpp.Llama, prompt: str) -> str:
+    """With the end mark, if it came."""
+    ids, out = model.tokenize(prompt.encode(), add_bos=False, special=True), list[int]()
+    if len(ids) > model.n_ctx() - MOST_TOKENS:
+        return ""
+    for token in itertools.islice(model.generate(ids, temp=0.0, top_k=1, repeat_penalty=1.0), MOST_TOKENS):
         out.append(token)
-        if len(out) >= MOST_TOKENS:
+        if token == model.token_eos():
             break
-    return out, False
+    return model.detokenize(out, special=True).decode("utf-8", "replace")
 
 
-def torch_answer(model, ids, end):
-    """The same by the trainer's own network, in float32."""
+async def first_hour_scores(file: Path, report: Callable[[str], None]) -> dict[str, Score]:
+    """By `kind` and whether it was held out: "greetings, seen"."""
+    scores: dict[str, Score] = {}
+    sentences, folder = first_hour.load()
+    async with Engine.opened(file) as engine:
+        defaults = engine.defaults()
+        for sentence in sentences:
+            came = await engine.play(sentence, folder)
+            wrong = first_hour.faults(sentence, came, folder, defaults)
+            part = "held out" if sentence.is_held_out else "seen"
+            shown = f"{' | '.join(sentence.say)} -> {came.answer[:160]!r}: {'; '.join(wrong)}"
+            for key in (f"{sentence.kind}, {part}", f"all, {part}"):
+                scores.setdefault(key, Score()).add(not wrong, shown)
+            report(sentence.say[-1])
+    return scores
+
+
+async def evictions(file: Path, report: Callable[[str], None]) -> dict[str, Score]:
+    """Recall of the last facts in a window of `WINDOW` tokens, by how many turns have left it."""
+    scores: dict[str, Score] = {}
+    draw, told = Draw("evictions", held_out=True), facts(Draw("evicted facts", held_out=True), N_FACTS)
+    async with Engine.opened(file, tools=(), cache=f"n_ctx = {WINDOW}") as engine:
+        session = engine.session()
+        for at, each in enumerate(told):
+            await said(session, statement(draw, each, TELLING))
+            await said(session, remark(draw)[0])
+            answer, _, _ = await said(session, question(draw, each))
+            n_evicted = (await session.window()).n_evicted
+            step = max(step for step in STEPS if step <= n_evicted)
+            scores.setdefault(f"recall after {step:,} evicted turns or more", Score()).add(
+                answer == each.answer, f"{cap(each.clause)}: {answer!r}"
+            )
+            report(f"{at + 1} of {len(told)}")
+    return scores
+
+
+def table(scores: Mapping[str, Score]) -> Iterator[str]:
+    """Markdown."""
+    yield "| task | n | right |"
+    yield "| --- | --- | --- |"
+    for name, score in scores.items():
+        yield f"| {name} | {score.n} | {score.right / score.n:.3f} |"
+
+
+def holes(checkpoint: Path, vocabulary: Path, n: int) -> dict[str, Score]:
+    """The tasks of `HOLES`, by the trainer's own network, whose positions can be chosen."""
     import torch
 
-    caches, new, position, out = [{} for _ in model.blocks], torch.tensor([ids]), 0, []
-    with torch.no_grad():
-        while len(out) < MOST_TOKENS:
-            hidden = model.hidden(new, False, position, caches)
-            position += new.shape[1]
-            token = (hidden[0, -1] @ model.emb.T).argmax().item()
-            if token == end:
-                break
-            out.append(token)
-            new = torch.tensor([[token]])
-    return out
-
-
-def checkpoint(path, as_f16):
-    import torch
-    from model import LM, Cfg
+    from training.export import restored
+    from training.tokenizer import Vocabulary
+    from training.train import State
 
     torch.set_num_threads(1)
-    stored = torch.load(path)
-    model = LM(Cfg(**stored["cfg"]))
-    model.load_state_dict(stored["sd"], strict=False)
-    if as_f16:
-        for each in model.parameters():
-            if each.ndim == 2:
-                each.data = each.data.half().float()
-    return model.eval()
-
-
-def main():
-    from llama_cpp import Llama
-
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model")
-    parser.add_argument("cases")
-    parser.add_argument("--shard", default="0/1", help="which of how many parts: one process for each core")
-    parser.add_argument("--limit", type=int, default=10**9, help="cases of a task")
-    parser.add_argument("--seconds", type=float, default=float("inf"))
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--show", type=int, default=0, help="wrong answers of a task")
-    parser.add_argument("--out", help="a file for the result, as JSON")
-    parser.add_argument("--checkpoint", help="compare with the answers of this checkpoint")
-    parser.add_argument("--f16", action="store_true", help="round its weights to float16 before")
-    asked = parser.parse_args()
-    with open(asked.cases) as file:
-        part, parts = map(int, asked.shard.split("/"))
-        cases = json.load(file)[part::parts]
-    model = Llama(
-        asked.model, n_ctx=N_CTX, n_threads=asked.threads, n_threads_batch=asked.threads, n_batch=512, verbose=False
-    )
-    other = checkpoint(asked.checkpoint, asked.f16) if asked.checkpoint else None
-    rows = defaultdict(lambda: {"n": 0, "exact": 0, "valued": 0, "contains": 0})
-    wrong, began = defaultdict(list), time.time()
-    n_ended = n_same_tokens = n_same_answers = 0
-    for case in cases:
-        row = rows[case["task"]]
-        if time.time() - began > asked.seconds:
-            break
-        if row["n"] >= asked.limit:
-            continue
-        ids = model.tokenize(case["prompt"].encode(), add_bos=False, special=True)
-        if len(ids) > N_CTX - MOST_TOKENS:
-            continue
-        out, has_ended = answer(model, ids)
-        text = model.detokenize(out, special=True).decode("utf-8", "replace")
-        is_right = has_ended and text == case["expect"]
-        row["n"] += 1
-        row["exact"] += is_right
-        n_ended += has_ended
-        n_same_tokens += ids == case["ids"]
-        if case["val"]:
-            row["valued"] += 1
-            row["contains"] += case["val"] in text
-        if not is_right:
-            wrong[case["task"]].append((case["prompt"][-160:], case["expect"], text))
-        if other is not None:
-            n_same_answers += torch_answer(other, case["ids"], model.token_eos()) == out
-    n = sum(row["n"] for row in rows.values())
-    print(f"{n} cases, {time.time() - began:.0f} s; tokenised as by HF {n_same_tokens}/{n}; ended {n_ended}/{n}")
-    if other is not None:
-        print(f"the checkpoint's own answers: {n_same_answers}/{n}")
-    for task, row in rows.items():
-        if row["n"]:
-            value = f"  contains {row['contains'] / row['valued']:.3f}" if row["valued"] else ""
-            print(f"{task:28s} n={row['n']:4d} exact {row['exact'] / row['n']:.3f}{value}")
-        for prompt, expected, text in wrong[task][: asked.show]:
-            print(f"   PROMPT ...{prompt!r}\n   EXPECTED {expected!r}\n   ANSWER   {text!r}")
-    if asked.out:
-        with open(asked.out, "w") as file:
-            json.dump({"tasks": rows, "wrong": wrong, "ended": n_ended, "n": n}, file)
-
-
-if __name__ == "__main__":
-    main()
+    state, settings = State.load(checkpoint)
+    network, encoder = restored(state, settings.shape), Vocabulary.read(vocabulary).encoder()
+    scores: dict[str, Score] = {}
+    for name in held_out.HOLES:
+        score = scores[name] = Score()
+        for case in held_out.cases(name, n):
+            row = encode(case, encoder, Draw(0), start=0)
+            wanted = encoder.encode(case.answer()).ids
+            at = len(row.ids) - len(wanted) - 1  # the line end behind the end mark
+            answer = network.greedy(row.ids[:at], wanted[-1], MOST_TOKENS, row.positions[:at])
+            score.add(answer == wanted[:-1], f"{case.messages[-2].text!r} -> {encoder.decode(answer)!r}")
+    return scores

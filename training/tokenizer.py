@@ -1,143 +1,137 @@
-"""Builds the byte-level BPE of 2,048 tokens from sampled conversations, as tokenizer.json and tok.json; some minutes.
+"""The byte-level BPE of 2,048 tokens, learned from sampled conversations.
 
-Letter merges come first, then JSON punctuation, then G+word merges, so that a rare word is split alike with and without
-a space before it.
+    conversations ─ learn ─▶ Vocabulary ─ save ─▶ tokenizer.json;   encode: text ─▶ ids
+
+Merges of letters come first, then of JSON's punctuation, then a space with a word: a rare word is split alike with and
+without a space or a quotation mark before it, and that is what makes copying general. Digits stay single.
 """
 
-import collections
+from __future__ import annotations
+
 import itertools
 import json
 import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import conversations as gen
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+from training.chat import CALL, CALL_END, END, RESPONSE, RESPONSE_END, START, TEXT_END
+from training.words import COMMON
 
-QWEN2 = (
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+N_TOKENS, N_PUNCTUATION, N_SPACED = 2048, 24, 330
+CONTROL = (TEXT_END, START, END)
+SPECIAL = (*CONTROL, CALL, CALL_END, RESPONSE, RESPONSE_END, "<think>", "</think>")
+SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-SPECIAL = [
-    "<|endoftext|>",
-    "<|im_start|>",
-    "<|im_end|>",
-    "<tool_call>",
-    "</tool_call>",
-    "<tool_response>",
-    "</tool_response>",
-    "<think>",
-    "</think>",
-]
+"""As llama.cpp's `qwen2`."""
+N_CONVERSATIONS = 6_000
+"""To learn from."""
 
 
-def bytes_to_unicode():
-    bs = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
-    cs = bs[:]
-    n = 0
-    for b in range(256):
-        if b not in bs:
-            bs.append(b)
-            cs.append(256 + n)
-            n += 1
-    return dict(zip(bs, map(chr, cs), strict=False))
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    tokens: tuple[str, ...]
+    merges: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def learned(cls, texts: Iterable[str]) -> Vocabulary:
+        words, spaced, marks = Counter[str](), Counter[str](), Counter[str]()
+        for text in texts:
+            for word in re.findall(r" ?[A-Za-z]+", text):
+                words[word.strip()] += 1
+                spaced[word.strip()] += word[0] == " "
+            for mark in re.findall(r" ?[^\sA-Za-z0-9]+\n*|\n+", text):
+                if set(mark) <= set(' "{}[]:,\n<>/#') and ("/" not in mark or "<" in mark):
+                    marks[mark.replace("\n", "Ċ").replace(" ", "Ġ")] += 1
+        weights = Counter({word: max(1, int(count**0.7)) for word, count in words.items()})
+        for word in COMMON:
+            weights[word] += 6
+            weights[word.capitalize()] += 1
+        bytes_ = tuple(_characters().values())
+        letters = learned_merges(weights, N_TOKENS - len(bytes_) - len(SPECIAL) - N_PUNCTUATION - N_SPACED)
+        punctuation = learned_merges(marks, N_PUNCTUATION)
+        known = {first + second for first, second in letters}
+        tokens = [*bytes_, *(a + b for a, b in (*letters, *punctuation))]
+        room = N_TOKENS - len(SPECIAL) - len(dict.fromkeys(tokens))
+        frequent = sorted(spaced, key=lambda word: (-spaced[word], word))
+        begun = [("Ġ", word) for word in frequent if word in known and len(word) >= 2][:room]
+        tokens = list(dict.fromkeys([*tokens, *(a + b for a, b in begun)]))
+        tokens += [f"<unused{n}>" for n in range(N_TOKENS - len(SPECIAL) - len(tokens))]
+        return cls((*tokens, *SPECIAL), (*letters, *punctuation, *begun))
+
+    @classmethod
+    def read(cls, file: Path) -> Vocabulary:
+        read = json.loads(file.read_text("utf-8"))
+        return cls(tuple(read["tokens"]), tuple((a, b) for a, b in read["merges"]))
+
+    def save(self, file: Path) -> None:
+        file.write_text(json.dumps({"tokens": self.tokens, "merges": self.merges}, ensure_ascii=False), "utf-8")
+
+    def encoder(self) -> Tokenizer:
+        """The same as llama.cpp's tokenizer."""
+        from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+
+        made = Tokenizer(
+            models.BPE(vocab={token: id for id, token in enumerate(self.tokens)}, merges=list(self.merges))
+        )
+        made.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(Regex(SPLIT), "isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        )
+        made.decoder = decoders.ByteLevel()
+        made.add_special_tokens([AddedToken(each, special=True, normalized=False) for each in SPECIAL])
+        return made
 
 
-def learn(words, n, banned=lambda s: False):
-    ws = [(list(w), c) for w, c in words.items()]
-    merges = []
-
-    for _ in range(n):
-        cnt = collections.Counter()
-        for s, c in ws:
-            for a, b in itertools.pairwise(s):
-                cnt[a, b] += c
-        if not cnt:
-            break
-        (a, b), c = cnt.most_common(1)[0]
-        merges.append((a, b))
-        for s, _ in ws:
-            i = 0
-            while i < len(s) - 1:
-                if s[i] == a and s[i + 1] == b:
-                    s[i : i + 2] = [a + b]
-                else:
-                    i += 1
+def learned_merges(words: Mapping[str, int], n: int) -> list[tuple[str, str]]:
+    """The `n` merges of the most frequent pairs, one after the other; of equal counts the first by its signs."""
+    split = [(list(word), words[word]) for word in sorted(words)]
+    pairs, places = Counter[tuple[str, str]](), dict[tuple[str, str], dict[int, None]]()
+    for at, (parts, count) in enumerate(split):
+        for pair in itertools.pairwise(parts):
+            pairs[pair] += count
+            places.setdefault(pair, {})[at] = None
+    merges: list[tuple[str, str]] = []
+    while (
+        len(merges) < n
+        and (best := min(pairs, key=lambda pair: (-pairs[pair], pair), default=None))
+        and pairs[best] > 0
+    ):
+        merges.append(best)
+        for at in list(places.pop(best, {})):
+            parts, count = split[at]
+            for pair in itertools.pairwise(parts):
+                pairs[pair] -= count
+            merged = _merged(parts, best)
+            split[at] = (merged, count)
+            for pair in itertools.pairwise(merged):
+                pairs[pair] += count
+                places.setdefault(pair, {})[at] = None
     return merges
 
 
-def main(V=2048):
-    gen.R.seed(777)
-    docs = [gen.render(gen.sample()) for _ in range(6000)]
-    wc = collections.Counter()
-    pc = collections.Counter()
-    sp = collections.Counter()
-    for d in docs:
-        for w in re.findall(r" ?[A-Za-z]+", d):
-            wc[w.strip()] += 1
-            if w[0] == " ":
-                sp[w.strip()] += 1
-        for p in re.findall(r" ?[^\sA-Za-z0-9]+\n*|\n+", d):
-            if set(p) <= set(' "{}[]:,\n<>/#'):
-                pc[p.replace("\n", "Ċ").replace(" ", "Ġ")] += 1
-    tot = collections.Counter()
-    for w, c in wc.items():
-        tot[w] = max(1, int(c**0.7))
-    for w in gen.GENW:
-        tot[w] += 6
-        tot[w.capitalize()] += 1
-    tot = collections.Counter(dict(tot.items()))
-    base = 256
-    nsp = len(SPECIAL)
-    npunct = 24
-    nG = 330
-    nlet = V - base - nsp - npunct - nG
-    m = learn(tot, nlet)
-    toks = {a + b for a, b in m}
-    pcw = {p: c for p, c in pc.items() if "/" not in p or "<" in p}
-    mp = learn(pcw, npunct)
-    vocab = [bytes_to_unicode()[b] for b in range(256)] + [a + b for a, b in m] + [a + b for a, b in mp]
-    left = V - nsp - len(vocab)
-    cand = [w for w, c in sp.most_common() if w in toks and len(w) >= 2][:left]
-    mg = [("Ġ", w) for w in cand]
-    vocab += ["Ġ" + w for w in cand]
-    vocab = list(dict.fromkeys(vocab))
-    while len(vocab) < V - nsp:
-        vocab.append(f"<unused{len(vocab)}>")
-    vocab += SPECIAL
-    merges = m + mp + mg
-    t = Tokenizer(models.BPE(vocab={v: i for i, v in enumerate(vocab)}, merges=merges))
-    t.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(QWEN2), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    t.decoder = decoders.ByteLevel()
-    t.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in SPECIAL])
-    t.save("tokenizer.json")
-    with open("tok.json", "w") as file:
-        json.dump({"vocab": vocab, "merges": merges}, file)
-    gen.R.seed(5)
-    ds = [gen.render(gen.sample()) for _ in range(2000)]
-    ls = [len(t.encode(d).ids) for d in ds]
-    print(
-        "vocab",
-        t.get_vocab_size(),
-        "chars/tok",
-        sum(map(len, ds)) / sum(ls),
-        "mean",
-        sum(ls) / len(ls),
-        "p50,p90,p99",
-        *[sorted(ls)[int(len(ls) * q)] for q in (0.5, 0.9, 0.99)],
-    )
-    for s in [
-        'My dog is called Biscuit and "Biscuit" /srv/data/notes_2.txt',
-        gen.PRE + gen.POST,
-        json.dumps(gen.tool_known("read_file")),
-    ]:
-        e = t.encode(s)
-        print(len(e.ids), e.tokens[:120])
-    print(mp)
-    print(cand[:50])
+def _merged(parts: list[str], pair: tuple[str, str]) -> list[str]:
+    found, at = list[str](), 0
+    while at < len(parts):
+        if at + 1 < len(parts) and (parts[at], parts[at + 1]) == pair:
+            found.append(parts[at] + parts[at + 1])
+            at += 2
+        else:
+            found.append(parts[at])
+            at += 1
+    return found
 
 
-if __name__ == "__main__":
-    main()
+def _characters() -> dict[int, str]:
+    """By byte, the sign that stands for it in a vocabulary."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {byte: chr(byte) for byte in plain} | {byte: chr(256 + n) for n, byte in enumerate(others)}

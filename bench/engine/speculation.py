@@ -15,8 +15,8 @@
 All servers run, and one is asked at a time, request by request. Ours is one server: a request says whether it wants
 drafts. A small model copies badly, so in `edit`, `tools` and `session` a grammar leaves no other text than the expected
 one: what is measured is the cost of writing it. Every measurement has texts of its own, for llama-server keeps what it
-has seen of other requests. The prompt of each request is computed before; a rate is all that is written by the time that it
-takes. It counts characters where the text is forced: the same text is of other tokens at llama-server, whose grammars
+has seen of other requests. The prompt of each request is computed before; a rate is all that is written by its time.
+It counts characters where the text is forced: the same text is of other tokens at llama-server, whose grammars
 choose them otherwise. No measurement begins after the minutes: a busy machine gets through fewer rounds.
 """
 

@@ -1,23 +1,26 @@
 """Endless made-up conversations in the embedded model's own language, as tokens, for measuring quality.
 
-The sentences come from the generator that the model was trained with (`training/conversations.py`), drawn from other
+The sentences come from the generator that the model was trained with (`training/`), drawn from other
 seeds, so that all names, codes and values are new: facts given and asked for, small talk, stories, lists, and calls of
 tools. Each question is about a fact a little before it, so that it is in every window worth measuring.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import re
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from bench.rig.machine import ROOT
+from training import own_tools, small_talk
+from training.chat import END, START, Chat, Message, Piece, says, user
+from training.conversations import SYSTEMS
+from training.draw import Draw
+from training.fact import UNKNOWN, Fact, acknowledgement, near, question, statement, together
+from training.fact import fact as any_fact
 
 from shepherd.engine.llamacpp.weights import Weights
 
-GENERATOR = ROOT / "training" / "conversations.py"
 TOOLS = ("list_directory", "read_file", "write_file", "execute_command", "http_get")
 THINGS = ("locker", "garage", "office", "gate", "cabin", "server", "vault", "bicycle")
 LETTERS, DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789"
@@ -58,37 +61,38 @@ class Writer:
     def message(self, role: str, text: str) -> array[int]:
         return self.header(role) + self.body(text) + array("i", self._tokenize("\n"))
 
-    def turn(self, messages: list[tuple[str, str]]) -> Turn:
+    def turn(self, messages: list[Message]) -> Turn:
         tokens = array("i")
         answers = []
-        for role, text in messages:
-            if role == "assistant":
-                start = len(tokens) + len(self.header(role))
-                answers.append((start, start + len(self.body(text))))
-            tokens += self.message(role, text)
+        for piece in Chat(messages).pieces():
+            new = array("i", self._marked(piece.text))
+            if piece.is_answer:
+                answers.append((len(tokens), len(tokens) + len(new)))
+            tokens += new
         return Turn(tokens, tuple(answers))
+
+    def _marked(self, text: str) -> Iterator[int]:
+        """Tokens of a text in which the marks of messages are control tokens."""
+        for part in re.split(f"({re.escape(START)}|{re.escape(END)})", text):
+            yield from [self._start if part == START else self._end] if part in {START, END} else self._tokenize(part)
 
 
 class Talk:
-    """One conversation: a system prompt, and turns without end. The same seed gives the same one.
-
-    Only one at a time draws sentences: the generator has one source of chance.
-    """
+    """One conversation: a system prompt, and turns without end. The same seed gives the same one."""
 
     def __init__(self, writer: Writer, seed: int) -> None:
-        self._gen = generator()
-        self._gen.R.seed(seed)
+        self._draw = Draw(seed)
         self._writer = writer
-        self._tools = self._gen.R.sample(TOOLS, 2) if self._gen.R.random() < TOOLED else []
+        self._tools = self._draw.sample(TOOLS, 2) if self._draw.often(TOOLED) else []
         self.system = writer.message("system", self._system())
-        self._told: list[tuple[int, Any]] = []
+        self._told: list[tuple[int, Fact]] = []
         """When, counted in tokens, and the fact."""
         self._used: set[str] = set()
         self._n_tokens = 0
 
     def secrets(self, n: int) -> list[str]:
         """Different random strings of the same number of tokens; with Lamb's vocabulary, one per character."""
-        rnd = self._gen.R
+        rnd = self._draw.random
         found: dict[str, int] = {}
         while len(found) < n:
             secret = "".join((*rnd.choices(LETTERS, k=2), "-", *rnd.choices(DIGITS, k=3)))
@@ -99,8 +103,7 @@ class Talk:
 
     def thing(self) -> str:
         """Something that has a secret code."""
-        name: str = self._gen.ch(THINGS)
-        return name
+        return self._draw.pick(THINGS)
 
     def turns(self, n_tokens: int) -> list[Turn]:
         """The next turns, of at least so many tokens in all."""
@@ -113,69 +116,57 @@ class Talk:
         return turns
 
     def _system(self) -> str:
-        prompt: str = self._gen.ch(self._gen.SYS)
-        if not self._tools:
-            return prompt
-        listed: str = self._gen.tool_system([self._gen.tool_known(name) for name in self._tools], prompt)[1]
-        return listed
+        specs = own_tools.specs()
+        listed = Chat(tools=[specs[name] for name in self._tools], system=self._draw.pick(SYSTEMS))
+        return spoken(next(listed.pieces()))
 
-    def _messages(self) -> Iterator[list[tuple[str, str]]]:
+    def _messages(self) -> Iterator[list[Message]]:
         """Turns of every kind, in the shares of the model's long training texts."""
-        gen = self._gen
         kinds = (self._tell, self._ask, self._ask_absent, self._listen, self._chat, self._use_tool)
+        shares = (28, 28, 4, 12, 18, 10 if self._tools else 0)
         while True:
-            yield gen.R.choices(kinds, (28, 28, 4, 12, 18, 10 if self._tools else 0))[0]()
+            yield self._draw.weighted(list(zip(kinds, shares, strict=True)))()
 
-    def fact(self) -> Any:
+    def fact(self) -> Fact:
         """A fact that this conversation has not heard of."""
-        gen = self._gen
         while True:
-            fact = gen.fact()
-            names = {gen.sig(fact), fact.key, fact.v}
-            if not names & self._used:
-                self._used |= names
+            fact = any_fact(self._draw)
+            if not fact.names & self._used:
+                self._used |= fact.names
                 return fact
 
-    def _tell(self) -> list[tuple[str, str]]:
-        gen = self._gen
-        facts = [self.fact() for _ in range(gen.R.choices((1, 2, 3), (70, 20, 10))[0])]
+    def _tell(self) -> list[Message]:
+        draw = self._draw
+        facts = [self.fact() for _ in range(draw.weighted(((1, 70), (2, 20), (3, 10))))]
         self._told += [(self._n_tokens, fact) for fact in facts]
         if len(facts) == 1:
-            return [("user", gen.stmt(facts[0])), ("assistant", gen.ack(facts[0]))]
-        said = " ".join(f"{gen.cap(fact.clause)}." for fact in facts)
-        return [("user", said), ("assistant", gen.ch(["Okay, I will remember that.", "Got it."]))]
+            return [user(statement(draw, facts[0])), says(acknowledgement(draw, facts[0]))]
+        return [user(together(facts)), says("Got it.")]
 
-    def _ask(self) -> list[tuple[str, str]]:
-        gen = self._gen
+    def _ask(self) -> list[Message]:
         recent = [fact for at, fact in self._told if at >= self._n_tokens - RECENT]
         if not recent:
             return self._tell()
-        fact = gen.ch(recent)
-        return [("user", gen.question(fact)), ("assistant", gen.cap(fact.ans))]
+        fact = self._draw.pick(recent)
+        return [user(question(self._draw, fact)), says(fact.answer)]
 
-    def _ask_absent(self) -> list[tuple[str, str]]:
-        return [("user", self._gen.question(self.fact())), ("assistant", self._gen.DK)]
+    def _ask_absent(self) -> list[Message]:
+        told = [fact for _, fact in self._told]
+        return [user(question(self._draw, near(self._draw, told))), says(UNKNOWN)]
 
-    def _listen(self) -> list[tuple[str, str]]:
-        gen = self._gen
-        return [("user", gen.ch([gen.story, gen.lst])()), ("assistant", gen.ch(["I see.", "Interesting.", "Okay."]))]
+    def _listen(self) -> list[Message]:
+        draw = self._draw
+        return [user(draw.of(small_talk.story, small_talk.listing)(draw)), says("I see.")]
 
-    def _chat(self) -> list[tuple[str, str]]:
-        said, answered = self._gen.distract()
-        return [("user", said), ("assistant", answered)]
+    def _chat(self) -> list[Message]:
+        said, answered = small_talk.remark(self._draw)
+        return [user(said), says(answered)]
 
-    def _use_tool(self) -> list[tuple[str, str]]:
-        gen = self._gen
-        name = gen.ch(self._tools)
-        said, arguments, result, answer = gen.known_req(name)
-        return [("user", said), gen.call(name, arguments), gen.resp(result), ("assistant", answer)]
+    def _use_tool(self) -> list[Message]:
+        asked = own_tools.request(self._draw, self._draw.pick(self._tools))
+        return [user(asked.said), *asked.messages()]
 
 
-def generator() -> Any:
-    """The training generator as a module of its own: it keeps its source of chance in a global."""
-    spec = importlib.util.spec_from_file_location("lamb_generator", GENERATOR)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def spoken(piece: Piece) -> str:
+    """A message without its marks."""
+    return piece.text.removeprefix(f"{START}system\n").partition(END)[0]

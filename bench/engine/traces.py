@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from bench.engine.lives import Cache, Logits, log_softmax, surprise
 from bench.engine.talk import Talk, Turn, Writer
+from training.chat import says, user
 from bench.rig.paired import Estimate, Numbers, mean, perplexity
 
 from shepherd.engine.base import UNOWNED, Chunk, Copy, Forget, Job, Remove, Shift
@@ -44,7 +45,7 @@ def told(writer: Writer, thing: str, code: str) -> Told:
     said, answer = f"Remember that the {thing} code is {code}.", f"The {thing} code is"
     question = writer.message("user", f"What is the {thing} code?") + writer.header("assistant")
     return Told(
-        turn=writer.turn([("user", said), ("assistant", f"Got it. {answer} {code}.")]),
+        turn=writer.turn([user(said), says(f"Got it. {answer} {code}.")]),
         question=question + writer.plain(answer) + writer.plain(" "),
     )
 

@@ -33,7 +33,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from bench.engine.talk import generator
 from bench.rig import machine
 from bench.rig.machine import EMBEDDED
 from bench.rig.sides import Server, Setup, running
@@ -41,6 +40,10 @@ from bench.rig.verdict import WIDTH
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+from training.draw import Draw
+from training.fact import facts as told_facts
+from training.fact import statement as told_statement
+from training.small_talk import listing, remark, story
 
 from shepherd import config as configuration
 from shepherd.agent.turn import CallReturned
@@ -161,21 +164,20 @@ def facts(rnd: random.Random, n: int) -> list[tuple[str, str, str]]:
 
 def write(n_facts: int, n_tokens: int, count: Callable[[str], int]) -> Script:
     """A conversation of at least `n_tokens`, as `count` counts, with the facts evenly spread over it."""
-    gen = generator()
-    gen.R.seed(SEED)
-    asked, others = facts(random.Random(SEED), n_facts), gen.uniq_facts(3 * n_facts)
+    draw = Draw(SEED)
+    asked, others = facts(random.Random(SEED), n_facts), told_facts(draw, 3 * n_facts)
     lines: list[Line] = []
     said = 0
     for number, (statement, _, _) in enumerate(asked):
         lines.append(Line(statement, number))
         while said < n_tokens * (number + 1) // n_facts:
-            kind = gen.R.random()
+            kind = draw.random.random()
             if kind < 0.6:
-                text = gen.ch([gen.story, gen.lst])()
+                text = draw.of(story, listing)(draw)
             elif kind < 0.9 or not others:
-                text = gen.distract()[0]
+                text = remark(draw)[0]
             else:
-                text = gen.stmt(others.pop())
+                text = told_statement(draw, others.pop())
             size = count(text)
             if size > n_tokens // n_facts // 4:
                 continue  # a message must fit beside the tools

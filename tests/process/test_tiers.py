@@ -31,9 +31,9 @@ from hypothesis import given, strategies as st
 def test_grid(family, case):
     print(f"taken {family}-{case}")
 
-@given(st.integers())
-def test_drawn(number):
-    print(f"drawn {number}")
+@given(st.lists(st.integers(), min_size=20))
+def test_drawn(numbers):
+    print(f"drawn {numbers}")
 """
 
 
@@ -43,7 +43,7 @@ def run(folder: Path, source: str, plugin: str, *where: str, **variables: str) -
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "SHEPHERD"))}
     command = [sys.executable, "-m", "pytest", "-p", plugin, "-p", "no:anyio", "-p", "no:schemathesis", "-n", "0", "-s"]
     done = subprocess.run(
-        [*command, "-c", os.devnull, "--rootdir", str(folder), *(where or (str(folder),))],
+        [*command, "-c", os.devnull, "--rootdir", str(folder), "--confcutdir", str(folder), *(where or (str(folder),))],
         cwd=ROOT, env=environment | variables, capture_output=True, text=True, check=False,
     )  # fmt: skip
     return done.stdout + done.stderr
@@ -55,9 +55,11 @@ def said(word: str, printed: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def gate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """What two runs of the gate print."""
+    """What two runs of the gate print, the second one beside a module with numbers of its own."""
     folder = tmp_path_factory.mktemp("gate")
-    return run(folder, PLANTED, "tests.conftest"), run(folder, PLANTED, "tests.conftest")
+    alone = run(folder, PLANTED, "tests.conftest")
+    (folder / "conftest.py").write_text(f"NUMBERS = {list(range(10**6, 10**6 + 500))}\n")
+    return alone, run(folder, PLANTED, "tests.conftest")
 
 
 @pytest.fixture(scope="module")

@@ -717,6 +717,8 @@ REFUSED = [
     ("[caches.c]\nwindow = '8y'", r'caches\.c\.window: got "8y", expected a number of tokens'),
     ("[caches.c]\nwindow = 0.5", r"caches\.c\.window: got 0\.5"),
     ("[caches.c]\nwindow = true", r"caches\.c\.window: got true"),
+    ("[caches.c]\nspeculate = 8", r'caches\.c\.speculate: got 8, expected true, false, or "auto"'),
+    ("speculate = 'yes'", r'speculate: got "yes", expected true, false, or "auto"'),
     (
         "[caches.c]\nleaving = {tasks = true}",
         r"caches\.c\.leaving: got .*, expected a table with some of stale_results",
@@ -1025,6 +1027,15 @@ def test_a_window_is_tokens_or_so_many_times_the_context(load: Load, text: str, 
     assert (made.window, dict(made.leaving)) == (window, {"task": False})
     (again,) = load(config.to_toml(load(f"[caches.main]\nwindow = {text}\nleaving = {{task = false}}"))).caches
     assert again == made
+
+
+@pytest.mark.parametrize(("text", "speculates"), [("true", True), ("false", False), ("'auto'", None)])
+def test_drafts_are_on_or_off_or_as_the_engine_has_them(load: Load, text: str, speculates: bool | None) -> None:
+    for written in (f"speculate = {text}", f"[caches.main]\nspeculate = {text}"):
+        (made,) = load(written).caches
+        assert made.speculate is speculates
+        (again,) = load(config.to_toml(load(written))).caches
+        assert again == made
 
 
 def test_a_window_without_a_model_of_this_machine_is_ignored_and_that_is_said(load: Load) -> None:

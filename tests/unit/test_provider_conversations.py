@@ -435,6 +435,7 @@ CONVERSATIONS: dict[str, tuple[Callable[[Stage], Awaitable[None]], int | None]] 
 }
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("name", CONVERSATIONS)
 async def test_every_conversation_over_every_provider(name: str, tmp_path: Path) -> None:
     conversation, n_ctx = CONVERSATIONS[name]

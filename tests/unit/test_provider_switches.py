@@ -85,6 +85,7 @@ recall = true
 """
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_what_left_the_window_of_a_provider_is_recalled(protocol: Protocol, tmp_path: Path) -> None:
     def script(heard: Heard) -> Said:
@@ -253,6 +254,7 @@ SURFACES = (
 )
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("surface", SURFACES, ids=lambda surface: surface.path)
 async def test_a_tool_loop_of_a_client_keeps_the_seals_of_every_provider(surface: Surface, tmp_path: Path) -> None:
     async with (

@@ -56,7 +56,7 @@ FACTS = Sampling(temperature=0.0)
 """How a model of this machine writes one; providers refuse some parameters."""
 OPENING = "[DIGEST of this conversation, written by the model before old messages left the context; not instructions]"
 CLOSING = "[END OF DIGEST]"
-_QUESTION = (
+QUESTION = (
     "Write a digest of our conversation so far, for yourself: its oldest messages leave the context now. List what you "
     "must know to go on, one fact a line, at most 150 words: the task, what was decided, what failed, what is open, "
     "and every name, path, number and value, word for word. Write the list only, and call no tool."
@@ -137,7 +137,7 @@ class Digests:
 
 def question(request: Request, wishes: str, sampling: Sampling = FACTS) -> Request:
     """The request for the digest of a conversation. The question is an aside: nothing is quoted or recalled for it."""
-    asked = _QUESTION + (_WISH.format(wishes) if wishes else "")
+    asked = QUESTION + (_WISH.format(wishes) if wishes else "")
     return replace(
         request,
         messages=(*request.messages, Message("user", (Text(asked, aside=True),))),

@@ -40,10 +40,11 @@ from shepherd.app.files import compactions_file, drop_snapshots, snapshot_folder
 from shepherd.app.live_window import LiveWindow
 from shepherd.app.loading import LoadedModel, LoadProgress, ModelLoader, Progress, log_progress
 from shepherd.app.model_pool import ModelPool
-from shepherd.app.providers import Providers, user_spending, user_usage
+from shepherd.app.providers import Providers, usage_folder, user_spending
 from shepherd.app.toolset import AGENT_CTX, Advisors, Toolset
 from shepherd.app.totals import Totals
-from shepherd.app.usage import DayOfUse, LocalUse, days_of
+from shepherd.app.usage import DayOfUse, LocalUse, UseByUser, days_of
+from shepherd.backends.cloud.budget import Spending
 from shepherd.config import Config, KeyStore
 from shepherd.config.schema import LOCAL_BACKENDS
 from shepherd.core import (
@@ -104,7 +105,8 @@ class App:
         self._cache_folder = cache_folder or Path(platformdirs.user_cache_dir("shepherd"))
         self._wants_isolation, self._counts_use = isolates, counts_use
         self._snapshots = snapshot_folder(config, self._cache_folder)
-        self._spending, self._use = user_spending(), LocalUse(user_usage(), self._computed)
+        self._spending, self._use = user_spending(), LocalUse(Spending(usage_folder()), self._computed)
+        self._uses = UseByUser(usage_folder() / "users")
         self._env = os.environ if env is None else env
         self._keys = KeyStore(user_folder or Path(platformdirs.user_config_dir("shepherd")))
         self._stores = configured_stores(config.memory, self._env)
@@ -221,6 +223,7 @@ class App:
                 archiving=self._archiving,
                 keys=self._keys,
                 spending=self._spending,
+                uses=self._uses,
             )
             catalogue = Catalogue(self.config, registry, pool, providers, env=self._env, keys=self._keys)
             self._dispatcher = Dispatcher(self.config, catalogue, pool, self._compactions, self.window)
@@ -302,14 +305,20 @@ class App:
         assert loader is not None
         entry, name, began_s = dispatcher.catalogue.registry.get(key), str(key), time.monotonic()
         is_wanted = partial(dispatcher.pool.is_wanted, key)
+        told = self._starting or log_progress(name)
+
+        def report(loading: LoadProgress) -> None:
+            told(loading)
+            dispatcher.pool.report(key, loading)
+
         if self._starting is not None:
             if entry.backend == "tensorrt":  # takes minutes; it stands in no process of a rank, and so comes once
                 loading_log.info("Loading provider: %s", entry.name)
-            model = loader.open(entry, self._starting, is_wanted)
+            model = loader.open(entry, report, is_wanted)
         else:
             logger.info("loading model %r: %.1f MiB", name, entry.residency.n_bytes / 2**20)
             try:
-                model = loader.open(entry, log_progress(name), is_wanted)
+                model = loader.open(entry, report, is_wanted)
             except ConfigError as error:  # `ConfigError` is for the start only
                 raise EngineError(f"model {name!r} cannot be loaded: {error}") from error
             logger.info("model %r is loaded, after %.1f s", name, time.monotonic() - began_s)
@@ -407,10 +416,12 @@ class App:
             self._reranking.n_failures if self._reranking else 0,
         )
 
-    def usage(self, n_days: int) -> tuple[DayOfUse, ...]:
-        """What models and providers were used for, of all programs of this user. Reads files: not on the event loop."""
+    def usage(self, n_days: int, user: str | None = None) -> tuple[DayOfUse, ...]:
+        """What models and providers were used for, of all programs of this user; or what was answered to the `user` of
+        an API key. Reads files: not on the event loop."""
         self._use.save()
-        return tuple(days_of(self._use.kept, self._spending, n_days))
+        models, providers = (self._use.kept, self._spending) if user is None else self._uses.of(user)
+        return tuple(days_of(models, providers, n_days))
 
     def _computed(self) -> dict[str, tuple[str, CacheStats]]:
         """By cache, its model, and its figures since the start."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from shepherd.agent.with_memory import CountingBackend, MemoryBackend
     from shepherd.app.directory.entries import ModelKey
     from shepherd.app.dispatch import Dispatcher
+    from shepherd.app.loading import LoadProgress
     from shepherd.app.toolset import Toolset
     from shepherd.backends.base import Backend
     from shepherd.backends.local.window import Window
@@ -226,6 +227,23 @@ class Conversations:
                     raise
                 model = None
             yield model
+
+    @contextmanager
+    def hearing(self, target: Target, hear: Callable[[LoadProgress], None]) -> Iterator[None]:
+        """Within the block `hear` gets how far the model of a target is that loads, percent by percent."""
+        if target.cache in self._dispatcher.providers:
+            yield
+            return
+        loop, last = asyncio.get_running_loop(), ("", -1)
+
+        def take(loading: LoadProgress) -> None:
+            nonlocal last
+            if (now := (loading.stage, int(100 * loading.fraction))) != last:
+                last = now
+                loop.call_soon_threadsafe(hear, loading)
+
+        with self._dispatcher.pool.hearing(self._catalogue.entry_of(target.cache).key, take):
+            yield
 
     def is_loaded(self, target: Target) -> bool:
         """Whether it can answer at once; a provider always can."""

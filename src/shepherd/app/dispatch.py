@@ -38,6 +38,7 @@ from shepherd.config import Config
 from shepherd.core import (
     EngineError,
     Event,
+    Finished,
     InvalidRequest,
     NotAllowed,
     Request,
@@ -117,6 +118,8 @@ class Dispatcher:
                 aclosing(backend.stream(asked)) as events,
             ):
                 async for event in events:
+                    if isinstance(event, Finished) and name not in self.providers:
+                        self.providers.uses.note(request.owner, self.catalogue.entry_of(name).name, event.usage)
                     yield event
 
     async def count(self, request: Request, *, endpoint: str) -> int:

@@ -15,9 +15,9 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Generic, Protocol, TypeVar
@@ -74,6 +74,8 @@ class _Member(Generic[T]):
     leaving: list[Future[None]] = field(default_factory=list)
     """Of the callers that wait for it to close."""
     n_loads: int = 0
+    hearing: list[Callable[[Any], None]] = field(default_factory=list)
+    """Told how far it is while it opens."""
 
     def expires_in(self, now_s: float) -> float | None:
         if self.thing is None or self.keep_alive_s == inf:
@@ -124,6 +126,25 @@ class ModelPool(Generic[T]):
             yield await asyncio.wrap_future(coming) if isinstance(coming, Future) else coming
         finally:
             self.let_go(key)
+
+    @contextmanager
+    def hearing(self, key: Hashable, hear: Callable[[Any], None]) -> Iterator[None]:
+        """Within the block `hear` gets what is reported of the model while it opens; on the pool's thread."""
+        member = self._members[key]
+        with self._turn:
+            member.hearing.append(hear)
+        try:
+            yield
+        finally:
+            with self._turn:
+                member.hearing.remove(hear)
+
+    def report(self, key: Hashable, progress: Any) -> None:
+        """How far a model is that is being opened. Any thread."""
+        with self._turn:
+            hearing = [*self._members[key].hearing]
+        for hear in hearing:
+            hear(progress)
 
     def is_wanted(self, key: Hashable) -> bool:
         """Whether anything still waits for this model to be opened."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -20,13 +21,14 @@ from urllib.parse import urlsplit
 import platformdirs
 
 from shepherd.app.toolset import AGENT_CTX, CHARS_PER_TOKEN
+from shepherd.app.usage import UseByUser
 from shepherd.backends.cloud.budget import Budget, Meter, Prices, Spending
 from shepherd.backends.cloud.provider import Provider, find_kind, provider_of
 from shepherd.backends.fallback import Health
 from shepherd.backends.replicas import Replica, Replicas
 from shepherd.config import Config, KeyStore, NetworkConfig, ProviderConfig, find_key
 from shepherd.config.kinds import NO_PROXY
-from shepherd.core import ConfigError, Event, InvalidRequest, Request, UnknownModel
+from shepherd.core import ConfigError, Event, Finished, InvalidRequest, Request, UnknownModel
 from shepherd.core.edits import WHOLE, AppliedEdit, Edit, Edited
 from shepherd.core.status import ModelCard, ProviderSpending, ReplicaStatus
 from shepherd.wire.history import without
@@ -51,14 +53,20 @@ PROBE_S = 10.0
 class CountingCloud:
     cloud: CloudBackend | PackagedBackend
     row: ProviderConfig
+    uses: UseByUser
 
     @property
     def n_ctx(self) -> int:
         """As it is known now: a refusal may have named it."""
         return self.row.n_ctx or self.cloud.window(self.row.model or "") or AGENT_CTX
 
-    def stream(self, request: Request) -> AsyncGenerator[Event, None]:
-        return self.cloud.stream(_without_cleared(request))
+    async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
+        async with aclosing(self.cloud.stream(_without_cleared(request))) as events:
+            async for event in events:
+                if isinstance(event, Finished):
+                    name, prices = self.row.group or self.row.name, Prices(**self.row.prices)
+                    self.uses.note(request.owner, name, event.usage, prices)
+                yield event
 
     async def count(self, request: Request) -> int:
         return (await self.cloud.count(_without_cleared(request))).tokens
@@ -117,11 +125,14 @@ class Providers:
         archiving: Archiving,
         keys: KeyStore,
         spending: Spending,
+        uses: UseByUser,
     ) -> None:
-        """Opens nothing. Raises: `ConfigError` for one whose key or address is missing."""
+        """Opens nothing. `uses`: counts answers by user. Raises: `ConfigError` for a provider whose key or address is
+        missing."""
         self._config = config
         self._env, self._keys = env, keys
         self._spending = spending
+        self.uses = uses
         self.stores = stores
         """Of those that are opened from now on."""
         self._archiving = archiving
@@ -248,7 +259,7 @@ class Providers:
             if any(name in each.replicas and len(each.replicas) > 1 for each in self._rows.values()):
                 hurry = Timeouts(attempts=1)  # another replica is asked at once
             row, cloud = self._rows[name], self.cloud(name, timeouts=hurry)
-            counting = CountingCloud(cloud, row)
+            counting = CountingCloud(cloud, row, self.uses)
             found = OpenProvider(cloud, counting, MemoryBackend(counting, self.stores, self._archiving))
             self._open[name] = found
         return found
@@ -314,9 +325,9 @@ def user_spending() -> Spending:
     return Spending(Path(platformdirs.user_state_dir("shepherd")) / "spending")
 
 
-def user_usage() -> Spending:
-    """What the models of this machine have computed for this user, beside it."""
-    return Spending(Path(platformdirs.user_state_dir("shepherd")) / "usage")
+def usage_folder() -> Path:
+    """Where it is kept what the models of this machine have computed for this user, beside it."""
+    return Path(platformdirs.user_state_dir("shepherd")) / "usage"
 
 
 def meter_of(row: ProviderConfig, spending: Spending) -> Meter:

@@ -2,6 +2,7 @@
 
     engines ─ counts since the start ─ LocalUse.save ─▶ usage/2026-11-28.jsonl ─┐
     providers ─ Meter.note ───────────────────────────▶ spending/2026-11-28.jsonl ─┴▶ days ─▶ `GET /v1/usage`
+    answers to a key with a user ─ UseByUser.note ─▶ usage/users/<digest>/*: what such a key sees
 
 What the engines have counted is written once a minute, where it has changed, and at the end: a program that is killed
 loses its last minute. Not here: the files and their limits (`backends/cloud/budget.py`).
@@ -13,12 +14,16 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
 
-from shepherd.backends.cloud.budget import KEPT_DAYS, Spending
+from shepherd.backends.cloud.budget import KEPT_DAYS, Prices, Spending
+from shepherd.core import Usage
+from shepherd.core.request import parts_of_owner
 from shepherd.core.status import Spent
 from shepherd.engine.stats import CacheStats
 
-__all__ = ["KEPT_DAYS", "DayOfUse", "LocalUse", "days_of"]
+__all__ = ["KEPT_DAYS", "DayOfUse", "LocalUse", "UseByUser", "days_of"]
 
 SAVE_S = 60.0
 _COUNTS = ("jobs", "prefilled_tokens", "cached_tokens", "generated_tokens")
@@ -83,6 +88,27 @@ class LocalUse:
                     requests, computed, cached, output = new
                     self.kept.add(model, Spent(computed, cached, output), requests)
                 self._saved[cache] = now
+
+
+class UseByUser:
+    """What was answered to each user of an API key: whole answers, and none that was stopped."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._kept: dict[str, tuple[Spending, Spending]] = {}
+
+    def note(self, owner: str, name: str, usage: Usage, prices: Prices | None = None) -> None:
+        """Count an answer to an `owner` (`Request.owner`); nothing for one without a user. `prices`: of a provider;
+        None = a model here."""
+        if user := parts_of_owner(owner)[0]:
+            self.of(user)[prices is not None].add(name, (prices or Prices()).spent(usage))
+
+    def of(self, user: str) -> tuple[Spending, Spending]:
+        """Of models here, and of providers."""
+        if user not in self._kept:
+            folder = self._folder / blake2b(user.encode("utf-8", "replace"), digest_size=16).hexdigest()
+            self._kept[user] = Spending(folder / "models"), Spending(folder / "providers")
+        return self._kept[user]
 
 
 def days_of(models: Spending, providers: Spending, n_days: int) -> Iterator[DayOfUse]:

@@ -17,7 +17,7 @@ from shepherd.backends.cloud.provider import KINDS, find_kind
 from shepherd.cli import trust
 from shepherd.config import FoundKey, KeyStore, ProviderConfig, find_key, load
 from shepherd.core import ConfigError, InvalidRequest, ShepherdError
-from shepherd.process.files import read_within, replace_private
+from shepherd.process.files import keep_json, read_within
 
 if TYPE_CHECKING:
     from shepherd.config import Config
@@ -84,8 +84,7 @@ def keep_list(row: ProviderConfig, models: Sequence[Mapping[str, Any]]) -> None:
     file = _list_file(row)
     content = {"time": time.time(), "address": _address(row), "models": list(models)}
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        replace_private(file, json.dumps(content).encode())
+        keep_json(file, content, indent=None)
     except OSError:  # it is asked for again
         return
 

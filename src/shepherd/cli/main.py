@@ -1,12 +1,12 @@
 """The command `shepherd`: how a command line is read, and the outermost error handler.
 
-`shepherd` and `shepherd MODEL` are the chat; a first word that is no command is a model. Shared options mean the same
-before and after the command's name. Not here: which commands exist (`subcommands.py`), what they do. Only click is
-imported until a command runs, so that `shepherd --help` stays cheap.
+`shepherd` and `shepherd MODEL` are the chat; a first word that is no command is a model. Shared options may stand
+before a command's name, too. Not here: which commands exist (`subcommands.py`). Until one runs, only click is imported.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import gc
@@ -25,8 +25,6 @@ from shepherd.cli.text import clean, wrapped
 
 _BARE = "shepherd.bare"
 """Key in `ctx.meta`: the chat was started without the word `chat`."""
-N_IMPORTED = 200_000
-"""More objects than a start makes; none of those is garbage."""
 
 
 class ShepherdCommand(click.Command):
@@ -296,11 +294,9 @@ def main(*words: str) -> None:
         gc.set_threshold(*usual)
 
     gc.callbacks.append(has_started)
-    gc.set_threshold(N_IMPORTED)
-    try:
-        cli.main(args=[*words, *sys.argv[1:]], prog_name="shepherd")
-    finally:
-        gc.freeze()  # what is left ends with the process
+    gc.set_threshold(200_000)  # more objects than a start makes
+    atexit.register(gc.freeze)  # what is left ends with the process
+    cli.main(args=[*words, *sys.argv[1:]], prog_name="shepherd")
 
 
 serve_main, optimize_main, build_main = (partial(main, word) for word in ("serve", "optimize", "build"))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from shepherd.cli import configure, render
 from shepherd.core import ConfigError, InvalidRequest
+from shepherd.process.files import writing
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -63,10 +64,8 @@ def check_writable(*files: Path | None) -> None:
 
 def save(file: Path, text: str) -> None:
     """Write a result. Raises: `ConfigError`."""
-    try:
+    with writing(file):
         file.write_text(text, "utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot be written: {error.strerror}", file=str(file)) from error
 
 
 @contextmanager

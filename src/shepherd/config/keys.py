@@ -20,7 +20,7 @@ from typing import Any, Literal
 from shepherd.backends.cloud.provider import ProviderKind, find_kind
 from shepherd.config.schema import ProviderConfig
 from shepherd.core import ConfigError, InvalidRequest
-from shepherd.process.files import read_within, replace_private
+from shepherd.process.files import keep_json, read_within, writing
 
 Place = Literal["configuration", "environment", "file", "keyring"]
 SERVICE = "shepherd"
@@ -143,12 +143,8 @@ class KeyStore:
         return dict(keys), list(in_keyring)
 
     def _write(self, keys: Mapping[str, str], in_keyring: list[str]) -> None:
-        content = json.dumps({"version": 1, "keys": keys, "keyring": in_keyring}, indent=1).encode() + b"\n"
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            replace_private(self.path, content, durable=True)
-        except OSError as error:
-            raise ConfigError(f"cannot be written: {error.strerror}", file=str(self.path)) from error
+        with writing(self.path):
+            keep_json(self.path, {"version": 1, "keys": keys, "keyring": in_keyring}, durable=True)
 
 
 def _keyring() -> ModuleType:

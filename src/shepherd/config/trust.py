@@ -25,7 +25,7 @@ from shepherd.backends.cloud.provider import find_model
 from shepherd.config.layers import Setting
 from shepherd.config.schema import LOCAL_BACKENDS, PROVIDER_TYPES
 from shepherd.core import ConfigError
-from shepherd.process.files import read_within, replace_private
+from shepherd.process.files import find_object, keep_json, writing
 
 # -- which settings need trust ----------------------------------------------------------------------------------------
 
@@ -292,11 +292,8 @@ class TrustStore:
 
     def entries(self) -> dict[str, str]:
         """The digests by path; none if the file cannot be read, so that everything is asked again."""
-        try:
-            found = json.loads(read_within(self.path))["trusted"]
-            return {str(path): str(digest) for path, digest in found.items()}
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            return {}
+        found = (find_object(self.path) or {}).get("trusted")
+        return {path: str(digest) for path, digest in found.items()} if isinstance(found, dict) else {}
 
     def __contains__(self, file: FolderFile) -> bool:
         return self.entries().get(str(file.path)) == file.digest
@@ -314,8 +311,5 @@ class TrustStore:
         return True
 
     def _write(self, entries: Mapping[str, str]) -> None:
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            replace_private(self.path, json.dumps({"version": 1, "trusted": entries}, indent=1).encode())
-        except OSError as error:
-            raise ConfigError(f"cannot be written: {error.strerror}", file=str(self.path)) from error
+        with writing(self.path):
+            keep_json(self.path, {"version": 1, "trusted": entries})

@@ -168,7 +168,7 @@ class DecodeStep:
     def _speculation(self, task: Task) -> Speculation | None:
         """The drafts of an answer; None if it gets none, or its conversation is not read yet."""
         most = task.job.speculate if task.job.speculate is not None else self.runtime.n_outputs * self.speculates
-        # The small pool of a sliding window reuses cells in the middle of a crowded decode: the way back is gone then.
+        # A sliding window may be cut within one decode: what that reuses of its cells was behind it before.
         can_cut = self.runtime.memory.rollback != "none"
         is_exact = bool(self.runtime.memory.piece)  # a repeatable answer is computed token by token
         if task.phase != "generate" or most <= 0 or not can_cut or is_exact or task.sampler is None:
@@ -317,8 +317,8 @@ class DecodeStep:
             self.queue.requeue(task, is_broken=True)
 
     def _draw(self, task: Task, index: int, draft: Sequence[int] = ()) -> tuple[list[int | Scored], EngineError | None]:
-        """Draw one token behind each token of a chunk, up to the first that is not the next of the draft, or ends the
-        answer; and what has ended this, if that is a failure of this job alone."""
+        """Draw one token behind each token of a chunk, up to the first that is not the next of the draft; and what has
+        ended this, if that is a failure of this job alone."""
         job, drawn = task.job, list[int | Scored]()
         try:
             if task.sampler is None:
@@ -335,7 +335,7 @@ class DecodeStep:
                 else:
                     score = self.runtime.scorer(index, job.scores, behind)
                     drawn.append(score(token := task.sampler.sample(index, behind)))
-                if token != expected or self._ends(job, token):
+                if token != expected:  # none of a draft ends the answer
                     break
         except EngineError as error:
             return drawn, error

@@ -41,12 +41,16 @@ _AT_FIRST = (0.5, 0.4, 0.5, 0.7, 0.8, 0.88, 0.93)
 _WEIGHT = 4.0
 """... which counts like so many tokens."""
 _MEMORY = 48.0
-"""Tokens after which what has been seen of a class counts half."""
+"""Tokens after which what has been seen of a class counts half; ..."""
+_FADE = 0.01
+"""... and so much of it is forgotten with each token that could have been drafted and was not."""
 
 _KNOTS = 12
 """Sizes of decodes whose cost is known: 1, 2, 4, ... tokens."""
-_OWN, _SCALE = 0.3, 0.1
+_OWN, _SCALE = 0.25, 0.05
 """How much an observation moves the sizes beside it, and all others: the whole curve rises with the context."""
+_OUTLIER = 1.5
+"""An observation counts as no more than so many times what was expected: other programs make some decodes slow."""
 _RELAX = 0.02
 """How much of an estimate above the first guess is forgotten with each decode of another size."""
 
@@ -72,8 +76,7 @@ class DecodeCost:
             single_s = seconds / (1 + (n - 1) / 2)
             self._knots = list(self._guess(single_s, token_s))
         low, high, share = _place(n)
-        # Other programs make some decodes slow: one of them says little.
-        error = min(max(seconds / self.seconds(n), 0.5), 2.0) - 1
+        error = min(max(seconds / self.seconds(n), 1 / _OUTLIER), _OUTLIER) - 1
         own = {low: _SCALE + (_OWN - _SCALE) * (1 - share), high: _SCALE + (_OWN - _SCALE) * share}
         if low == high:
             own[low] = _OWN
@@ -117,6 +120,12 @@ class Odds:
             self._tried[at] += 1
             self._held[at] += holds
 
+    def forget(self) -> None:
+        """Let what has been seen count a little less: it was longer ago."""
+        for at, share in enumerate(_AT_FIRST):
+            self._tried[at] += _FADE * (_WEIGHT - self._tried[at])
+            self._held[at] += _FADE * (_WEIGHT * share - self._held[at])
+
 
 @dataclass(slots=True)
 class Speculation:
@@ -141,9 +150,11 @@ class Speculation:
         self.account = min(SAVINGS, self.account + n_accepted - cost)
 
     def pause(self) -> None:
-        """A token came without a draft."""
+        """A token came without a draft. Call it before the drafter reads it."""
         if self.account < LOAN:
             self.account = min(LOAN, self.account + REFILL)
+        if self.drafter.n_matched:
+            self.odds.forget()
 
 
 @dataclass(slots=True)

@@ -100,6 +100,11 @@ class Task:
             self.ticket.post(PromptScores(tuple(self.prompt_scores)))
 
     @property
+    def drafts(self) -> tuple[int, int]:
+        """How many tokens were drafted, and how many of these were drawn."""
+        return (self.speculation.n_drafted, self.speculation.n_accepted) if self.speculation else (0, 0)
+
+    @property
     def n_todo(self) -> int:
         return sum(stop - start for start, stop in self.todo)
 
@@ -147,7 +152,7 @@ class Task:
         first_s = self.first_s - self.came_s if self.first_s else None
         return Turn(
             job.session, job.owner.name, time.time(), seq, self.n_cached, self.n_new, first_s, self.n_generated,
-            self.tokens_per_s(time.perf_counter()), self.n_evicted,
+            self.tokens_per_s(time.perf_counter()), self.n_evicted, *self.drafts,
         )  # fmt: skip
 
     def stats(self, resident: Resident, now_s: float) -> SequenceStats:
@@ -164,6 +169,6 @@ class Task:
             tokens_per_s=self.tokens_per_s(now_s),
             idle_s=0.0,
             background=resident.background,
-            drafted=self.speculation.n_drafted if self.speculation else 0,
-            accepted=self.speculation.n_accepted if self.speculation else 0,
+            drafted=self.drafts[0],
+            accepted=self.drafts[1],
         )

@@ -129,8 +129,8 @@ class TaskQueue:
         self.heartbeat.beat()
         last = task.last or last
         assert last is not None
-        if isinstance(last, Done) and (drafts := task.speculation) is not None:
-            last = replace(last, drafted=drafts.n_drafted, accepted=drafts.n_accepted)
+        if isinstance(last, Done):
+            last = Done(last.reason, last.end_token, *task.drafts)
         self._ended.append((task.ticket, last))
         if task.sampler is not None:
             task.sampler.close()

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from shepherd.process.files import read_within, replace_private, try_lock
+from shepherd.process.files import keep_json, read_within, try_lock
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Copies:
             small = {name.casefold() for name in given}
             names = {name: target for name, target in _read(self._file).items() if name.casefold() not in small}
             names |= {name: target for name, target in given.items() if target is not None}
-            replace_private(self._file, json.dumps({"version": 1, "names": names}, indent=1).encode())
+            keep_json(self._file, {"version": 1, "names": names})
 
 
 def _read(file: Path) -> dict[str, str]:

@@ -11,7 +11,6 @@ is tried in a child first: the library itself (`selftest.py`), each model (`tria
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import signal
@@ -24,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from shepherd.process.files import replace_private
+from shepherd.process.files import MOST_DOCUMENT_BYTES, find_object, keep_json
 
 logger = logging.getLogger(__name__)
 
@@ -274,17 +273,12 @@ def limit_memory(most_bytes: int, deadline_s: float = 0.0) -> None:
 
 def kept(file: Path) -> dict[str, Any] | None:
     """A stored verdict; None if there is none that can be read."""
-    try:
-        stored = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
-    return stored if isinstance(stored, dict) else None
+    return find_object(file, MOST_DOCUMENT_BYTES)
 
 
 def keep(file: Path, verdict: Mapping[str, Any]) -> None:
     """Store a verdict, whole or not at all. If the folder is not writable, the test runs again next time."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        replace_private(file, json.dumps(verdict).encode())
+        keep_json(file, verdict, indent=None)
     except OSError as error:
         logger.info("the verdict %s cannot be kept (%s); the test will run again next time", file.name, error)

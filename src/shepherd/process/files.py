@@ -1,13 +1,19 @@
 """Replaces a file in one step: a reader sees the old content or the new one, and other users see neither; reads one up
-to a limit; locks one against other processes; and knows the working folder."""
+to a limit, of JSON too; locks one against other processes; and knows the working folder."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from shepherd.core import ConfigError
 
 if sys.platform == "win32":
     import msvcrt
@@ -36,6 +42,30 @@ def read_within(path: Path, most_bytes: int = MOST_SETTINGS_BYTES) -> bytes:
     if len(content) > most_bytes:
         raise OSError(errno.EFBIG, f"it has more than {most_bytes:,} bytes, the limit for such a file", str(path))
     return content
+
+
+def find_object(path: Path, most_bytes: int = MOST_SETTINGS_BYTES) -> dict[str, Any] | None:
+    """The object in a JSON file; None where there is no file, or none that can be read."""
+    try:
+        found = json.loads(read_within(path, most_bytes))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def keep_json(path: Path, value: Any, *, indent: int | None = 1, durable: bool = False) -> None:
+    """Replace a file by this JSON, and make its folder where there is none; both are private. Raises: `OSError`."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    replace_private(path, json.dumps(value, indent=indent).encode() + b"\n", durable=durable)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raises: `ConfigError`, which names the file, where the block cannot write it."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"cannot be written: {error.strerror}", file=str(path)) from error
 
 
 def replace_private(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = False) -> None:

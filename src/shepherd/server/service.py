@@ -124,8 +124,9 @@ class Service(Protocol):
 
     def totals(self) -> Totals: ...
 
-    def usage(self, n_days: int) -> Sequence[DayOfUse]:
-        """What models and providers were used for on the last days. Runs in a thread."""
+    def usage(self, n_days: int, user: str | None = None) -> Sequence[DayOfUse]:
+        """What models and providers were used for on the last days; or what was answered to the `user` of an API key.
+        Runs in a thread."""
 
     @property
     def window(self) -> LiveWindow:

@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from shepherd.core import InvalidRequest
-from shepherd.process.files import read_within, replace_private
+from shepherd.process.files import keep_json, read_within
 from shepherd.process.pools import in_pool
 from shepherd.tools.base import Effect, Person, Question, ToolError, Verdict
 from shepherd.tools.sandbox.guarded import why_guarded
@@ -278,8 +278,7 @@ class ConsentStore:
         everything[str(folder)] = rows[-MOST_REMEMBERED:]
         if not rows:
             del everything[str(folder)]
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        replace_private(self.path, json.dumps({"version": 1, "allowed": everything}, indent=1).encode())
+        keep_json(self.path, {"version": 1, "allowed": everything})
 
     def _read(self) -> dict[str, Any]:
         try:

@@ -121,36 +121,12 @@ class Failure(Exception):
         self.status = status
 
 
-class Decoder(Protocol):
+class Decoder:
     """Reads one answer; not for sharing. Yields the grammar of `core.events`, `Started` first, `Finished` last.
+    It never waits for what it does not need: text goes out with the record it came in.
 
-    A decoder never waits for what it does not need: text goes out with the record it came in.
-    """
-
-    def feed(self, event: str, data: bytes) -> Iterable[Event]:
-        """One record of a stream: an SSE event (its name may be empty) or a line of NDJSON.
-
-        Raises: `Failure`, `BrokenAnswer`.
-        """
-        ...
-
-    def whole(self, body: Json) -> Iterable[Event]:
-        """An answer that came as one body, although a stream was asked for, or because none was.
-
-        Raises: as `feed`.
-        """
-        ...
-
-    def close(self) -> Iterable[Event]:
-        """The body has ended: what is still open, then `Finished`. Raises: `BrokenAnswer` where the end is missing."""
-        ...
-
-
-class AnswerDecoder:
-    """What the decoders of all protocols share: one `Started`, whole characters, calls whose ids are unique and that
-    come once, and why an answer ended.
-
-    A protocol reads its records in `_take`, a whole body in `_read_whole`, and ends in `_end_of_body`.
+    All protocols share this: one `Started`, whole characters, calls whose ids are unique and that come once, and why an
+    answer ended. A protocol reads its records in `_take`, a whole body in `_read_whole`, and ends in `_end_of_body`.
     """
 
     id_prefix = "call_"
@@ -170,15 +146,21 @@ class AnswerDecoder:
         """A record has had halves of characters: the end of a call repeats what came in its pieces."""
 
     def feed(self, event: str, data: bytes) -> Iterator[Event]:
+        """One record of a stream: an SSE event (its name may be empty) or a line of NDJSON.
+
+        Raises: `Failure`, `BrokenAnswer`.
+        """
         data = data.strip()
         events = self._read(event, data) if data and data != b"[DONE]" else self._pause(data)
         self._has_halves = self._has_halves or may_have_halves(data)
         return self._halves.joined(events) if self._has_halves else events
 
     def whole(self, body: Json) -> Iterator[Event]:
+        """An answer in one body, although a stream was asked for, or because none was. Raises: as `feed`."""
         return self._halves.joined(self._read_whole(body))
 
     def close(self) -> Iterator[Event]:
+        """The body has ended: what is still open, then `Finished`. Raises: `BrokenAnswer` where the end is missing."""
         return self._halves.joined(self._end_of_body()) if self._has_halves else self._end_of_body()
 
     def _read(self, event: str, data: bytes) -> Iterator[Event]:

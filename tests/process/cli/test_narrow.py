@@ -21,6 +21,7 @@ SILENT = {"/exit", "/quit", "/edit", "/continue", "/retry", "/resume", "/rewind"
 """Commands that end the chat, open an editor or a list, or ask the model."""
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.model
 @pytest.mark.parametrize(
     ("line", "width"),

@@ -55,6 +55,7 @@ def test_a_working_folder_that_is_gone_is_one_sentence(tmp_path: Path) -> None:
     assert run("--help", home=tmp_path, shell=shell).returncode == 0
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux")
 @pytest.mark.parametrize("words", [("config", "show"), ("--help",), ("models", "list", "--json")])
 @pytest.mark.parametrize("variable", ["", "PYTHONUNBUFFERED=1"])
@@ -65,6 +66,7 @@ def test_a_full_output_is_one_sentence(tmp_path: Path, words: tuple[str, ...], v
     assert (done.returncode, done.stderr) == (1, said)
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.model
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux")
 @pytest.mark.parametrize("words", [("chat", "-p", "Hello", "--max-tokens", "4"), ("--max-tokens", "4")])

@@ -69,6 +69,7 @@ def test_a_reader_that_goes_away_ends_the_program_quietly(home: Home) -> None:
         assert process.wait(home.timeout_s) != 0
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_one_answer_at_once(home: Home, number: int, status: int) -> None:
     home.never_ending()
@@ -142,6 +143,7 @@ def address_of(process: Program) -> str:
     return line.removeprefix("Listening on: ").strip()
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_server_says_where_it_listens_and_stops_with_status_0(home: Home, number: int) -> None:
     with home.start("--server", "--port", "0") as process:

@@ -138,6 +138,7 @@ def test_ctrl_o_shows_what_was_folded_whole_the_newest_first(home: Home, scripte
     assert person.waits_for_the_end() == 0
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(("notify", "code"), [("bell", "\a"), ("desktop", "\x1b]9;Shepherd: "), ("off", "")])
 def test_the_end_of_a_long_turn_and_a_question_ring(home: Home, scripted: Scripted, notify: str, code: str) -> None:
     settings = f'[chat]\nnotify = "{notify}"\nnotify_after_s = 0\n'

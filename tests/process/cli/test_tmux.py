@@ -197,6 +197,7 @@ def test_commands_and_their_arguments_are_completed(home: Home, opened: Opened) 
     assert "The llama is called Dolly." in (home.folder / "talk.json").read_text()
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(("width", "height"), [(60, 24), (80, 24), (60, 7)])
 def test_the_menu_is_narrowed_by_typing_and_fits_the_terminal(opened: Opened, width: int, height: int) -> None:
     with opened("--notools", width=width, height=height) as pane:
@@ -245,6 +246,7 @@ def test_many_lines_are_pasted_as_one_message(home: Home, opened: Opened) -> Non
 # -- while an answer comes --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(("width", "height"), [(50, 12), (140, 50)])
 def test_a_terminal_may_change_its_size_in_the_middle_of_an_answer(
     home: Home, opened: Opened, width: int, height: int
@@ -298,6 +300,7 @@ def test_lines_wait_in_their_order_and_up_takes_the_newest_back(home: Home, open
         )
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("key", ["Escape", "C-c"])
 def test_a_stopped_answer_leaves_what_waits_in_the_prompt(home: Home, opened: Opened, key: str) -> None:
     home.never_ending()
@@ -492,6 +495,7 @@ def saved(home: Home, *texts: str) -> None:
         os.utime(file, (2_000_000_000 - n, 2_000_000_000 - n))
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(("width", "height"), [(60, 12), (80, 24)])
 def test_a_conversation_is_chosen_from_a_list(home: Home, opened: Opened, width: int, height: int) -> None:
     saved(home, "What is a llama?", "Make a plan of the week for all who work in the garden", "Rain")

@@ -20,7 +20,6 @@ import pytest
 import pytest_asyncio
 from tests import started
 from tests.browser import Visit, chromium, needed, visiting
-from tests.fakes.prefix import Prefix, prefixed
 from tests.places import TESTS
 from tests.proven import proven
 from tests.providers_scripted import Said, ScriptedProvider, scripted
@@ -133,13 +132,6 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
             _, address = await asyncio.to_thread(stack.enter_context, started.serving(home))
             yield House(address, home, provider)
             stack.close()  # before the provider, which waits for its connections
-
-
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def keyed(house: House, start: Start) -> AsyncIterator[Prefix]:
-    """A server that wants the key `right`, behind a proxy, at `/ai`."""
-    async with start("--api-key", "right") as address, prefixed("/ai", address) as proxy:
-        yield proxy
 
 
 @pytest.fixture(scope="session")

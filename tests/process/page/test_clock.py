@@ -10,6 +10,7 @@ from tests.process.page.person import Person
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("now", ["1999-12-31T23:59:59Z", "2099-01-01T00:00:00Z"])
 async def test_a_chat_works_and_no_time_is_nonsense_where_the_clock_is_wrong(
     house: House, visiting: Visiting, now: str

@@ -1,4 +1,4 @@
-"""The keyboard alone: a person who clicks nothing begins a chat, stops, edits, goes between branches, and answers a question."""
+"""The keyboard alone: a chat that is begun, stopped, edited, its branches, and a question, without a click."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is long: a conversation of 10,000 turns, an answer of a megabyte, in a search of five. A search goes up to the first turn."""
+"""What is long: a conversation of 10,000 turns, to whose first a search goes; an answer of one megabyte, or five."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ SHOWN = """(text) => new Promise((done) => {
     each.textContent.includes(text)) ? done(window.most) : setTimeout(look, 50);
   look();
 })"""
-"""Waits for a text, as the asking of Playwright itself costs seconds on such a page; the most blocks that came at once."""
+"""Waits for a text, for which Playwright needs seconds on such a page; the most blocks that came at once."""
 
 
 async def test_a_very_long_answer_comes_in_steps_and_leaves_the_page_usable(house: House, script: Visit) -> None:

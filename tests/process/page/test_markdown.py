@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import mimetypes
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import pytest_asyncio
 
 import shepherd.server
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 WEB = Path(shepherd.server.__file__).parent / "web"
-BROWSERS = [path for path in map(Path, ("/usr/bin/chromium", "/usr/bin/chromium-browser")) if path.exists()]
-pytestmark = pytest.mark.skipif(not BROWSERS, reason="no chromium in /usr/bin")
 
 _PAGE = """<!doctype html><script type="importmap">{map}</script><div id="box" class="markdown"></div>
 <script type="module">
@@ -47,33 +46,31 @@ _PAGE = """<!doctype html><script type="importmap">{map}</script><div id="box" c
 </script>"""
 
 
-@pytest.fixture(scope="module")
-def page() -> Iterator[Any]:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def page(browser: Any) -> AsyncIterator[Any]:
     """A page with the renderer; the files come from the folder, and every other address is written down in `asked`."""
     import_map = re.search(r'<script type="importmap">(.*?)</script>', (WEB / "index.html").read_text(), re.DOTALL)
     assert import_map is not None
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(BROWSERS[0]), args=["--no-sandbox"])
-        page = browser.new_page()
-        page.asked = []
+    page = await browser.new_page()
+    page.asked = []
 
-        def answer(route: Any) -> None:
-            url = urlsplit(route.request.url)
-            path = WEB / url.path.removeprefix("/web/")
-            if url.netloc != "page.test":
-                page.asked.append(route.request.url)
-                route.abort()
-            elif url.path == "/":
-                route.fulfill(body=_PAGE.format(map=import_map[1]), content_type="text/html")
-            else:
-                kind = "text/javascript" if path.suffix in (".js", ".mjs") else mimetypes.guess_type(path.name)[0]
-                route.fulfill(body=path.read_bytes(), content_type=kind or "application/octet-stream")
+    async def answer(route: Any) -> None:
+        url = urlsplit(route.request.url)
+        path = WEB / url.path.removeprefix("/web/")
+        if url.netloc != "page.test":
+            page.asked.append(route.request.url)
+            await route.abort()
+        elif url.path == "/":
+            await route.fulfill(body=_PAGE.format(map=import_map[1]), content_type="text/html")
+        else:
+            kind = "text/javascript" if path.suffix in (".js", ".mjs") else mimetypes.guess_type(path.name)[0]
+            await route.fulfill(body=path.read_bytes(), content_type=kind or "application/octet-stream")
 
-        page.route("**/*", answer)
-        page.goto("http://page.test/")
-        page.wait_for_function("window.ready")
-        yield page
-        browser.close()
+    await page.route("**/*", answer)
+    await page.goto("http://page.test/")
+    await page.wait_for_function("window.ready")
+    yield page
+    await page.close()
 
 
 TEXTS = {
@@ -99,20 +96,21 @@ TEXTS = {
 }
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("name", TEXTS)
-def test_elements_are_those_of_the_whole_text_however_it_is_cut(page: Any, name: str) -> None:
+async def test_elements_are_those_of_the_whole_text_however_it_is_cut(page: Any, name: str) -> None:
     text = TEXTS[name]
-    different = page.evaluate(
+    different = await page.evaluate(
         "(text) => [1, 2, 3, 5, 8, 13, 34].filter((size) => cut(text, size) !== whole(text))",
         text,
     )
     assert different == []
 
 
-def test_every_prefix_of_a_text_shows_what_the_prefix_alone_would(page: Any) -> None:
+async def test_every_prefix_of_a_text_shows_what_the_prefix_alone_would(page: Any) -> None:
     """The open block is the true picture at each moment; only addresses that come later may change what is above."""
     text = "\n".join(text for name, text in TEXTS.items() if name != "links")
-    different = page.evaluate(
+    different = await page.evaluate(
         """(text) => {
           const box = document.createElement("div");
           const stream = new MarkdownStream(box);
@@ -179,31 +177,31 @@ HARMFUL = [
 """Texts that would run a script or send a request if they became elements as they are."""
 
 
-def test_nothing_that_an_answer_brings_runs_or_is_fetched(page: Any) -> None:
+async def test_nothing_that_an_answer_brings_runs_or_is_fetched(page: Any) -> None:
     page.asked.clear()
-    page.evaluate("(text) => show(text)", "\n\n".join(HARMFUL))
+    await page.evaluate("(text) => show(text)", "\n\n".join(HARMFUL))
     for text in HARMFUL:  # alone, and cut
-        page.evaluate(
+        await page.evaluate(
             "(text) => { document.getElementById('box').insertAdjacentHTML('beforeend', cut(text, 3)); }", text
         )
-    page.wait_for_selector("#box .katex")  # the formulas of the first showing are set
-    page.wait_for_selector("#box .hljs-string")
-    found = page.evaluate(
+    await page.wait_for_selector("#box .katex")  # the formulas of the first showing are set
+    await page.wait_for_selector("#box .hljs-string")
+    found = await page.evaluate(
         """() => [...document.querySelectorAll("#box *")].flatMap((each) =>
              [...each.attributes].filter(({ name, value }) =>
                /^on|^srcdoc$|^formaction$/.test(name) || /^\\s*(javascript|vbscript|data:text)/i.test(value)
                || (name === "id") || (/^(src|href)$/.test(name) && !/^(https?:|mailto:|data:image|#)/.test(value))
              ).map(({ name, value }) => `${each.tagName} ${name}=${value}`))"""
     )
-    assert (found, page.evaluate("window.ran"), page.asked) == ([], [], [])
+    assert (found, await page.evaluate("window.ran"), page.asked) == ([], [], [])
 
 
-def test_links_open_elsewhere_and_a_remote_image_is_a_link(page: Any) -> None:
-    page.evaluate(
+async def test_links_open_elsewhere_and_a_remote_image_is_a_link(page: Any) -> None:
+    await page.evaluate(
         "(text) => show(text)",
         "[a](https://a.test) <m@b.test> [c](v1/chats) ![d](https://d.test/p.png) ![e](data:image/png;base64,AA==)",
     )
-    links = page.eval_on_selector_all(
+    links = await page.eval_on_selector_all(
         "#box a", "all => all.map((a) => [a.textContent, a.getAttribute('href'), a.target, a.rel])"
     )
     kept = ["_blank", "noopener noreferrer nofollow"]
@@ -213,17 +211,22 @@ def test_links_open_elsewhere_and_a_remote_image_is_a_link(page: Any) -> None:
         ["c", None, "", ""],
         ["Image: d", "https://d.test/p.png", *kept],
     ]
-    assert page.eval_on_selector_all("#box img", "all => all.map((image) => image.alt)") == ["e"]
+    assert await page.eval_on_selector_all("#box img", "all => all.map((image) => image.alt)") == ["e"]
 
 
-def test_tags_that_are_no_formatting_are_shown_as_they_are_written(page: Any) -> None:
-    page.evaluate("(text) => show(text)", "`x` List<String> a<br>b <tool_call> <details>\n\n<!-- c -->")
-    assert page.inner_text("#box").split("\n") == ["x List<String> a", "b <tool_call> <details>", "", "<!-- c -->"]
+async def test_tags_that_are_no_formatting_are_shown_as_they_are_written(page: Any) -> None:
+    await page.evaluate("(text) => show(text)", "`x` List<String> a<br>b <tool_call> <details>\n\n<!-- c -->")
+    assert (await page.inner_text("#box")).split("\n") == [
+        "x List<String> a",
+        "b <tool_call> <details>",
+        "",
+        "<!-- c -->",
+    ]
 
 
-def test_a_settled_block_is_never_made_again(page: Any) -> None:
+async def test_a_settled_block_is_never_made_again(page: Any) -> None:
     """A long answer costs what is new: its first block is the same element to the end."""
-    same = page.evaluate(
+    same = await page.evaluate(
         """() => {
           const box = document.createElement("div");
           const stream = new MarkdownStream(box);
@@ -242,17 +245,17 @@ def test_a_settled_block_is_never_made_again(page: Any) -> None:
     assert same == [True, 402, True]
 
 
-def test_code_is_copied_and_coloured_and_names_its_language(page: Any) -> None:
-    page.evaluate("(text) => show(text)", "```py\nreturn 1\n```\n\n```\nplain\n```")
-    page.wait_for_selector("#box .hljs-keyword")
-    assert page.eval_on_selector_all("#box .code-head span", "all => all.map((each) => each.textContent)") == [
+async def test_code_is_copied_and_coloured_and_names_its_language(page: Any) -> None:
+    await page.evaluate("(text) => show(text)", "```py\nreturn 1\n```\n\n```\nplain\n```")
+    await page.wait_for_selector("#box .hljs-keyword")
+    assert await page.eval_on_selector_all("#box .code-head span", "all => all.map((each) => each.textContent)") == [
         "py",
         "text",
     ]
-    assert page.eval_on_selector_all("#box pre", "all => all.map((pre) => pre.getAttribute('aria-label'))") == [
+    assert await page.eval_on_selector_all("#box pre", "all => all.map((pre) => pre.getAttribute('aria-label'))") == [
         "Code, py",
         "Code",
     ]
-    page.evaluate("(document.execCommand = () => (window.copied = document.activeElement.value))")
-    page.evaluate("document.querySelector('[data-copy]').click()")
-    page.wait_for_function("window.copied === 'return 1'")
+    await page.evaluate("(document.execCommand = () => (window.copied = document.activeElement.value))")
+    await page.evaluate("document.querySelector('[data-copy]').click()")
+    await page.wait_for_function("window.copied === 'return 1'")

@@ -1,4 +1,4 @@
-"""The panel of models, with a hub on loopback: a first visit, a pull that is stopped and goes on, one that is discarded, a chat."""
+"""The panel of models, with a hub on loopback: a first visit, pulls that stop, go on and are discarded, a chat."""
 
 from __future__ import annotations
 

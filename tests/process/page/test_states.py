@@ -27,8 +27,8 @@ N_COLOURS = 128
 """Of a picture: so it stays small."""
 TALK = (
     "My hamster is called Flocke.",
-    "What is the capital of France?",
     "List the files in .",
+    "What is the capital of France?",
     "Hello!",
     "Who are you?",
     "What is my hamster called?",
@@ -36,9 +36,9 @@ TALK = (
 
 
 async def talk(page: Page) -> None:
-    """A conversation in a small context, which has left it in part."""
+    """A conversation with a call; its beginning, in the gate."""
     person = Person(page)
-    for text in TALK:
+    for text in TALK[: amount(2, len(TALK))]:
         await person.says(text)
         await expect(person.questions.last).to_contain_text(text)  # its turn has begun
         await person.hears("")
@@ -88,6 +88,7 @@ REST = {"narrow-light": ("light", NARROW), "wide-dark": ("dark", WIDE)}
 TAKEN = LOOKS | amount({}, REST)
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(("scheme", "size"), TAKEN.values(), ids=TAKEN)
 async def test_no_state_has_a_violation_for_axe(
     scheme: Literal["light", "dark"], size: tuple[int, int], house: House, visiting: Visiting

@@ -67,6 +67,7 @@ async def test_the_bar_says_what_is_held_what_has_left_and_what_is_free(house: H
         "740 of 2,048 tokens: system 80, tools 120, answer 80, result 456, markup 4, has left 160, other chats 260, "
         "protected 244, free 1,048."
     )
+    await expect(page.get_by_role("button", name="Left before you looked")).to_contain_text("160 tokens")
     button = bar.get_by_role("button")
     await button.focus()
     told = []

@@ -104,6 +104,7 @@ def error_of(protocol: str, line: str) -> Any:
     return told["error"] if protocol == "ollama" else told["error"]["message"]
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("protocol", STREAMS)
 def test_a_stream_ends_with_the_error_of_its_protocol_and_the_next_request_is_answered(
     protocol: str, client: httpx2.Client

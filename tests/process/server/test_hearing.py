@@ -33,6 +33,7 @@ from shepherd.engine.llamacpp import trial
 pytestmark = [pytest.mark.model]
 
 
+@pytest.mark.grid(0.2)
 async def test_a_recording_is_computed_once_and_belongs_to_its_bytes(hearing: App) -> None:
     words = "a longer text before the recording, which every conversation has: "
     first = user(words, recordings.wav(1), " tell me")
@@ -70,6 +71,7 @@ async def test_a_model_that_does_not_hear_refuses_the_newest_recording_only(name
         assert noted.count("[audio: audio/wav, 16 kB; this model cannot hear]") == 1
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("kind", [*HEARING, "llava"])
 def test_the_child_listens_and_looks_as_the_projector_can(kind: str, tmp_path: Path) -> None:
     model, projector = write_seeing(kind, tmp_path)

@@ -64,6 +64,7 @@ CASES: dict[str, Callable[[Server, bytes], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("name", CASES)
 def test_a_recording_has_the_same_answer_in_every_protocol(server: Server, name: str) -> None:
     answers = set()

@@ -88,6 +88,7 @@ def test_the_recipe_of_the_page_makes_a_certificate_without_a_fault(tmp_path: Pa
     assert find_faults(str(tmp_path / "server.pem"), str(tmp_path / "server.key")) == []
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(
     ("words", "told"),
     [

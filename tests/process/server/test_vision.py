@@ -24,6 +24,7 @@ from shepherd.models.projector import read_projector
 pytestmark = [pytest.mark.model]
 
 
+@pytest.mark.grid(0.2)
 def test_an_image_is_computed_once_and_belongs_to_its_pixels(seeing: str) -> None:
     words = text("a longer text before the image, which every conversation has: ")
     first = [question(words, image(png(1)), text(" tell me"))]

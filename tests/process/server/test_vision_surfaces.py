@@ -191,6 +191,7 @@ CASES: dict[str, tuple[Ask, Callable[[bytes], list[dict[str, Any]]]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("case", CASES)
 def test_an_image_has_the_same_answer_through_every_surface(case: str, server: Server) -> None:
     ask, reference = CASES[case]

@@ -30,14 +30,14 @@ N_CTX, N_ANSWER, N_DRAFTED = 512, 6, 24
 class Bench:
     """A cache that works, and cold ones to compare with."""
 
-    def __init__(self, weights: Weights, options: ContextOptions) -> None:
+    def __init__(self, weights: Weights, options: ContextOptions, runtime: LlamaRuntime | None = None) -> None:
         self.weights = weights
         self.random = Random(7)
         self.cold_options = ContextOptions(
             n_ctx=2048, n_batch=64, n_ubatch=64, n_threads=1, flash_attention=options.flash_attention,
             cache_type_k=options.cache_type_k, cache_type_v=options.cache_type_v, swa_full=options.swa_full,
         )  # fmt: skip
-        self.runtime = LlamaRuntime(weights, options)
+        self.runtime = runtime or LlamaRuntime(weights, options)
         self.scheduler = scheduler_on(self.runtime, sequences=3, tiers=Tiers(ram_bytes=2**26))
         self.worst = 0.0
         """Of all choices that differ, the widest gap between the two best logits, in standard deviations."""
@@ -47,9 +47,8 @@ class Bench:
         return [self.random.randrange(self.weights.n_vocab) for _ in range(n)]
 
     def submit(self, tokens: Sequence[int], **more: Any) -> Ticket:
-        ticket = Ticket(
-            Job(array("i", tokens), **{"max_tokens": N_ANSWER, "sampling": GREEDY} | more), cast(Any, SilentLoop())
-        )
+        job = Job(array("i", tokens), more.pop("max_tokens", N_ANSWER), GREEDY, **more)
+        ticket = Ticket(job, cast(Any, SilentLoop()))
         self.scheduler.queue.add(ticket)
         return ticket
 
@@ -120,11 +119,13 @@ def tell(weights: Weights, options: ContextOptions) -> tuple[float, dict[str, ob
     return bench.worst, dict(bench.cached)
 
 
-def tell_drafts(weights: Weights, options: ContextOptions, n: int) -> tuple[float, dict[str, object]]:
+def tell_drafts(
+    weights: Weights, options: ContextOptions, n: int, runtime: LlamaRuntime | None = None
+) -> tuple[float, dict[str, object]]:
     """`n` answers without drafts, and again with drafts: the widest gap between the two best logits where they differ,
     and counts. The drafts are the answers from before, most of them with a token changed, so that some of each is
     refused. Others are computed beside them, and conversations leave the small cache for the next ones."""
-    bench = Bench(weights, options)
+    bench = Bench(weights, options, runtime)
     decode = bench.scheduler._decode
     bench.scheduler._decode = replace(decode, speculator=Speculator(SteadyCost(0.0)))
     n_different = 0

@@ -155,6 +155,7 @@ BRANCHES: dict[str, tuple[Callable[[Chat], Chat], int, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("tiers", [RAM, Tiers()], ids=["with tiers", "without"])
 @pytest.mark.parametrize("pays_for_idle", [True, False])
 @pytest.mark.parametrize("name", BRANCHES)

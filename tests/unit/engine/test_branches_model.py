@@ -31,6 +31,7 @@ def real(weights: Weights, *, swa_full: bool = False) -> LlamaRuntime:
     return LlamaRuntime(weights, ContextOptions(n_ctx=4096, n_seq=6, n_threads=1, swa_full=swa_full))
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("name", ["plain", "qwen3", "mrope", "gemma2"])
 def test_chats_that_are_saved_without_their_system_prompt_answer_as_a_cold_cache_does(
     name: str, tmp_path: Path

@@ -26,6 +26,7 @@ def talks(cache: Cache) -> list[Chat]:
     return found
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("n_idle", [0, 20], ids="{} saved before the end".format)
 @pytest.mark.parametrize("ram", HOST)
 @pytest.mark.parametrize("memory", MEMORIES)

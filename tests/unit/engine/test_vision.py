@@ -117,6 +117,7 @@ async def ask(engine: Engine, talk: Talk) -> tuple[Admitted, int]:
     return admitted, gone
 
 
+@pytest.mark.grid(0.2)
 def test_an_evicted_image_does_not_come_back_by_itself(model: Model) -> None:
     async def run() -> None:
         engine, talk = model.engine(), Talk()
@@ -143,6 +144,7 @@ def test_an_evicted_image_does_not_come_back_by_itself(model: Model) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.grid(0.2)
 def test_an_image_is_encoded_beside_the_answers_of_others(model: Model) -> None:
     """While one is encoded, the engine thread computes; the job starts when it is ready."""
 
@@ -209,6 +211,7 @@ def test_a_prompt_that_ends_with_an_image_is_refused(model: Model) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("model", ["llava"], indirect=True)  # each case takes a process, which knows no projector
 @pytest.mark.parametrize(
     ("data", "words"),
@@ -219,6 +222,7 @@ def test_a_damaged_image_is_refused(model: Model, data: bytes, words: str) -> No
         model.projector.read(data)
 
 
+@pytest.mark.grid(0.2)
 def test_an_image_that_was_never_read_fails_its_job_alone(model: Model) -> None:
     async def run() -> None:
         engine, talk = model.engine(), Talk()
@@ -263,6 +267,7 @@ def test_what_is_taken_back_behind_a_hole_takes_the_image_in_it_along(model: Mod
     runtime.close()
 
 
+@pytest.mark.grid(0.2)
 def test_turns_leave_on_request_though_the_prompt_ends_with_an_image(model: Model) -> None:
     """The last token of a prompt is always computed, and the whole image with it."""
 
@@ -283,6 +288,7 @@ def test_turns_leave_on_request_though_the_prompt_ends_with_an_image(model: Mode
     asyncio.run(run())
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("sample", [float("nan"), float("inf"), -1e30])
 def test_samples_without_a_value_reach_no_cell(tmp_path: Path, sample: float) -> None:
     path, projector = write_seeing("speech", tmp_path)

@@ -58,7 +58,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any] | None, set[Kind]]] = {
     "models": ("/v1/models", None, set()),
     "a text": ("/v1/chat/completions", chat("hello"), set()),
     "a long text": ("/v1/chat/completions", chat("word " * 30_000), {"bodies", "prompts"}),
-    "a very long text": ("/v1/chat/completions", chat("word " * 500_000), {"bodies", "heavy prompts"}),
+    "a very long text": ("/v1/chat/completions", chat("word " * 405_000), {"bodies", "heavy prompts"}),
     "a picture": ("/v1/chat/completions", chat(PICTURE), {"media"}),
     "a form": ("/v1/chat/completions", chat("hello", response_format=SCHEMA), {"grammars"}),
     "tokens": ("/tokenize", {"content": "hello"}, {"bodies", "texts"}),

@@ -75,6 +75,7 @@ async def test_the_card_says_that_it_hears(hearing: App) -> None:
     assert "audio" in card.capabilities
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("what", ["a truncated WAV", "HTML", "a FLAC of 19 days", "an Ogg file", "nothing"])
 async def test_a_wrong_recording_is_refused_in_the_newest_message_and_noted_in_older_ones(
     hearing: App, what: str

@@ -53,6 +53,7 @@ WRONG: dict[str, tuple[bytes, int, str]] = {
 }
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_recording_gets_one_sentence(server: Server, name: str) -> None:
     data, status, words = WRONG[name]

@@ -104,6 +104,7 @@ def test_text_cannot_spell_an_image(seeing: str) -> None:
     assert counts[2] == counts[3]
 
 
+@pytest.mark.grid(0.2)
 def test_tokens_of_an_image_are_counted_before_anything_is_computed(seeing: str) -> None:
     messages = [question(text("what is "), image(png(7, 120, 60)), text("?"))]
     content = [
@@ -123,6 +124,7 @@ def test_the_capabilities_say_that_it_sees(seeing: str) -> None:
     assert "vision" in post(seeing, {"model": "eyes"}, "/api/show")["capabilities"]
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("data", [b"", b"<html>", png(1)[:150]])
 def test_a_damaged_image_is_one_sentence(seeing: str, data: bytes) -> None:
     with pytest.raises(urllib.error.HTTPError) as caught:

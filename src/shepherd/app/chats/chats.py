@@ -21,7 +21,7 @@ import secrets
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -69,6 +69,7 @@ from shepherd.wire.base import public_error, shown
 
 if TYPE_CHECKING:
     from shepherd.app.conversations import Conversations, Target
+    from shepherd.app.loading import LoadProgress
     from shepherd.app.toolset import Toolset
     from shepherd.config import Config
     from shepherd.config.trust import FolderFile
@@ -159,6 +160,8 @@ class Chats:
         self.asked: dict[asyncio.Task[None], ChatPerson] = {}
         """By running turn, the person at its chat; those of guests are asked nothing."""
         self.running: set[asyncio.Task[None]] = set()
+        self.loading: set[asyncio.Task[None]] = set()
+        """They load the model of a chat in front of its next turn."""
         self.refused: set[FolderFile] = set()
         """Files of the folder that a person has not trusted."""
 
@@ -170,11 +173,13 @@ class Chats:
     async def aclose(self) -> None:
         """Stop the turns that run, and save what they have."""
         await asyncio.sleep(0)  # a task that is cancelled before its first step would never end its turn
-        running = set(self.running)
+        running = self.running | self.loading
         for task in running:
             task.cancel()
         if running:
             await asyncio.wait(running)
+        for shelf in self._shelves.values():
+            shelf.close()
 
 
 class ChatShelf:
@@ -326,6 +331,11 @@ class ChatShelf:
         """Nothing finds it any more."""
         if self.holds(chat):
             del self._open[chat.id]
+            chat.files.close()
+
+    def close(self) -> None:
+        for chat in self._open.values():
+            chat.files.close()
 
     def rename(self, chat: Chat, id: str, *, is_copy: bool) -> None:
         """The chat has another id from now on. The former one still finds it, or if it `is_copy`, the other one."""
@@ -346,7 +356,7 @@ class ChatShelf:
             id for id, each in self._open.items() if not each.is_running and not each.log.n_readers and each != chat
         ]
         for id in idle[: max(0, len(self._open) - MOST_OPEN)]:
-            del self._open[id]
+            self.drop(self._open[id])
 
     async def _made(self, id: str, target: Target) -> Chat:
         chats, owner, log = self.chats, self.owner, EventLog(time.time_ns() // 1_000_000)
@@ -452,6 +462,8 @@ class Chat:
         self._is_held = False
         """A command or a change runs: no turn may begin with half of it."""
         self._has_open_files = False
+        self._loading: set[Target] = set()
+        """What loads for it, and is told of."""
         self._turn: _Turn | None = None
         self._n_turns = 0
         self._saved: SavedConversation | None = None
@@ -544,9 +556,10 @@ class Chat:
         """Ask a question; the number of the turn, which runs from now on. Raises: `Busy`, `InvalidRequest`."""
         self.refuse_if_running("send another message")
         parts = (*modes.notices(self.mode, self.session.messages), *self.attached, *parts)
-        self.attached.clear()
         n = len(self.session.messages)
-        return self._begin("send", n, (Message("user", tuple(parts)),), lambda: self.session.chat(parts))
+        number = self._begin("send", n, (Message("user", tuple(parts)),), lambda: self.session.chat(parts))
+        self.attached.clear()
+        return number
 
     def resume(self) -> int:
         """Continue an interrupted turn; as `send`."""
@@ -579,7 +592,7 @@ class Chat:
         await self.changed("messages")
 
     async def move(self, name: str) -> None:
-        """Let another model answer from now on; it is loaded at the next turn. Raises: `Busy`, `InvalidRequest`."""
+        """Let another model answer from now on; it begins to load. Raises: `Busy`, `InvalidRequest`."""
         with self.held("change the model"):
             await self.take_model(name)
 
@@ -595,6 +608,44 @@ class Chat:
         self.set_mode(self.mode)
         restore_switches(self.session, self.switched_tools, enables=not self.shelf.owner.is_guest)
         await self.changed("model")
+        if not here.is_loaded(target):
+            task = asyncio.create_task(self._load())
+            self.shelf.chats.loading.add(task)
+            task.add_done_callback(self.shelf.chats.loading.discard)
+
+    async def _load(self) -> None:
+        with contextlib.suppress(ShepherdError):  # its readers have heard it; the next turn tries again
+            async with self._loaded():
+                pass
+
+    @contextlib.asynccontextmanager
+    async def _loaded(self) -> AsyncIterator[object]:
+        """Its model, loaded for the length of the block; readers hear how far it is. Raises: what loading raises."""
+        here, target, model = self.shelf.chats.conversations, self.target, self.session.model
+        is_told = not (here.is_loaded(target) or target in self._loading)
+
+        def tell(loading: LoadProgress) -> None:
+            if target in self._loading:
+                share = round(loading.fraction, 2) if loading.stage == "weights" else None
+                self.log.put("loading", {"model": model, "stage": loading.stage, "share": share}, replaces=True)
+
+        async with contextlib.AsyncExitStack() as stack:
+            if is_told:
+                self._loading.add(target)
+                self.log.put("loading", {"model": model, "stage": "waiting", "share": None})
+            try:
+                with here.hearing(target, tell) if is_told else contextlib.nullcontext():
+                    found = await stack.enter_async_context(here.kept_loaded(target))
+            except ShepherdError as error:
+                if is_told:
+                    self.log.put("loaded", {"model": model, "error": error.message})
+                raise
+            finally:
+                self._loading -= {target} if is_told else set()
+            if is_told:
+                failed = {} if here.is_loaded(target) else {"error": "it cannot be loaded, and another one answers"}
+                self.log.put("loaded", {"model": model} | failed)
+            yield found
 
     @property
     def modes(self) -> dict[Mode, str]:
@@ -689,15 +740,13 @@ class Chat:
 
     async def _play(self, turn: _Turn, stream: Callable[[], AsyncGenerator[TurnEvent, None]]) -> None:
         reason, problem = "done", None
-        here, timing = self.shelf.chats.conversations, _Timing()
+        timing = _Timing()
         try:
             if self.missing_model:
                 self.log.put("missing_model", {"model": self.missing_model, "instead": self.session.model})
-            if not here.is_loaded(self.target):
-                self.log.put("loading", {"model": self.session.model})
             await self.open_files()
             await self._read_instructions()
-            async with here.kept_loaded(self.target) as model:
+            async with self._loaded() as model:
                 self._instruct(model)
                 self._recognise(model)
                 async with aclosing(stream()) as events:
@@ -711,7 +760,7 @@ class Chat:
             logger.exception("a turn of a chat failed unexpectedly")
             reason, problem = "error", {"code": "server_error", "message": public_error(error)[1]}
         try:
-            self.files.begin_turn()
+            await in_pool("files", self.files.begin_turn)
             await self.save()
         except asyncio.CancelledError:
             reason = "stopped"
@@ -742,7 +791,7 @@ class Chat:
             extra = {"summary": event.summary, "diff": event.diff}
             self._results[event.result.call_id] = {name: value for name, value in extra.items() if value}
         elif isinstance(event, Finished):  # its calls run after this event
-            self.files.begin_turn()
+            await in_pool("files", self.files.begin_turn)
         put_event(self.log, event, timing.call, shown)
         if isinstance(event, Finished) and event.reason == "tool_calls":
             with contextlib.suppress(SaveError):  # the end of the turn tries again, and reports it

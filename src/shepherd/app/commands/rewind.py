@@ -8,6 +8,7 @@ what is kept of files (`tools/sandbox/journal.py`).
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Iterable, Sequence
@@ -21,7 +22,7 @@ from shepherd.tools.base import ToolError
 from shepherd.tools.toolbox import ConversationToolbox
 
 if TYPE_CHECKING:
-    from shepherd.tools.sandbox.journal import Step
+    from shepherd.tools.sandbox.journal import FileJournal, Step
 
 ALL, CONVERSATION = "files", "conversation"
 """Words behind the number: put back files that others have changed, too; leave all files."""
@@ -100,14 +101,22 @@ async def _go_back(chat: Surface, at: int, number: int, word: str) -> None:
     ):  # fmt: skip
         chat.note(f"Nothing has changed; /rewind {number} {CONVERSATION} goes back and leaves all files.")
         return
+    going = asyncio.create_task(_put_back_and_cut(chat, at, journal, steps))
+    try:
+        await asyncio.shield(going)
+    except asyncio.CancelledError:  # it comes before all of it, or behind
+        await asyncio.wait((going,))
+        raise
+    except ToolError as error:
+        raise ToolError(
+            f"not all files could be put back: {error.message}. The conversation stays; try again, or write "
+            f"/rewind {number} {CONVERSATION}"
+        ) from error
+
+
+async def _put_back_and_cut(chat: Surface, at: int, journal: FileJournal | None, steps: Sequence[Step]) -> None:
     if journal is not None and steps:
-        try:
-            done = journal.put_back(at, steps)  # here, so that Ctrl-C comes before it or behind the cut
-        except ToolError as error:
-            raise ToolError(
-                f"not all files could be put back: {error.message}. The conversation stays; try again, or write "
-                f"/rewind {number} {CONVERSATION}"
-            ) from error
+        done = await in_pool("files", journal.put_back, at, steps)
         n_files = sum(step.now.kind != "directory" for step in done)
         chat.note(f"Put back: {n_files} file{'s' * (n_files != 1)}.")
     calls = _other_calls(chat, chat.session.messages[at:])

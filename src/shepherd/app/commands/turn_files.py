@@ -36,6 +36,11 @@ class TurnFiles:
             self.journal.begin(at)
         self._asked = question
 
+    def close(self) -> None:
+        """Its conversation is not held any more."""
+        if self.journal is not None:
+            self.journal.close()
+
     def take_notices(self) -> list[str]:
         """Sentences for a person about changes that cannot be put back."""
         return [] if self.journal is None else self.journal.take_notices()

@@ -168,7 +168,7 @@ class Chat:
             self.note(instead)
         for line in self.files.take_notices():
             self.say(line, "yellow")
-        if self.reader.is_person and (line := turn.line(self.session.n_ctx, self._max_rounds)):
+        if self.reader.is_person and (line := turn.line(self.facts.n_ctx, self._max_rounds)):
             active = self.app.conversations.active
             away = f"{PART}{active.cache}, {WAYS[True]}" if active.is_away else ""
             self.note_pieces(f"{line}{away}".split(PART), PART)

@@ -133,7 +133,7 @@ class TurnStats:
         return self.answers[-1].usage.total - self._n_evicted_now if self.answers else None
 
     def line(self, n_ctx: int, max_rounds: int | None = None) -> str:
-        """Speed, cache, context and calls of the turn; empty when no answer of it finished."""
+        """Speed, cache, context and calls of the turn; empty when no answer of it finished. `n_ctx`: 0 = not known."""
         if self.reason is None:
             return ""
         usage = self.usage
@@ -147,7 +147,7 @@ class TurnStats:
         n_cached = self.answers[0].usage.cache_read
         parts.append(f"{usage.prompt - usage.cache_read} new + {n_cached} cached")
         n_held = self.n_held or 0
-        parts.append(f"{bar(n_held, n_ctx, 8)} {n_held}/{n_ctx}")
+        parts.append(f"{bar(n_held, n_ctx, 8)} {n_held}/{n_ctx}" if n_ctx else f"{n_held} in the context")
         if self.n_calls:
             of = format_count(self.n_rounds, "round")
             if max_rounds is not None:

@@ -50,7 +50,7 @@ def gather(chat: Chat) -> Facts:
         shortened(here),
         branch_of(here),
         chat.turns[-1].n_held if chat.turns else None,
-        chat.session.n_ctx,
+        active.n_ctx,  # that of the session may be assumed
         money_text(spent) if spent else "",
     )
 

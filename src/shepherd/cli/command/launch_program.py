@@ -9,11 +9,9 @@ of clients (`launch_settings.py`).
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
@@ -21,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from shepherd.process.files import read_within, replace_private
+from shepherd.process.files import find_object, keep_json
 
 MOST_FOLDERS = 6
 """Above a program, in which its package.json is looked for."""
@@ -42,7 +40,7 @@ class Package:
 def find_package(program: str) -> Package:
     """What the next package.json above the program says, behind the links that npm makes."""
     for folder in islice(Path(program).resolve().parents, MOST_FOLDERS):
-        if found := _object_in(folder / "package.json"):
+        if found := find_object(folder / "package.json"):
             engines = found.get("engines")
             needed = engines.get("node") if isinstance(engines, dict) else None
             return Package(str(found.get("version") or "")[:40], least_node(needed) if needed else (0, 0))
@@ -78,7 +76,7 @@ def lacks_node(package: Package) -> str:
 
 def recall_prompt(client: str, file: Path) -> tuple[int, str]:
     """The tokens of the client's first prompt when it ran last, and words for when that was; (0, "") if unknown."""
-    known = _object_in(file).get(client)
+    known = (find_object(file) or {}).get(client)
     if not isinstance(known, dict) or type(n_tokens := known.get("tokens")) is not int:
         return 0, ""
     return n_tokens, ", ".join(str(known[name]) for name in ("version", "date") if known.get(name))
@@ -87,16 +85,6 @@ def recall_prompt(client: str, file: Path) -> tuple[int, str]:
 def keep_prompt(client: str, package: Package, n_tokens: int, file: Path) -> None:
     """Remember the tokens of its first prompt for the next run."""
     newest = {"tokens": n_tokens, "version": package.version, "date": date.today().isoformat()}
-    known = {**_object_in(file), client: newest}
+    known = {**(find_object(file) or {}), client: newest}
     with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        replace_private(file, json.dumps(known, indent=2).encode())
-
-
-def _object_in(file: Path) -> Mapping[str, Any]:
-    """The object in a JSON file; empty where there is none."""
-    try:
-        found = json.loads(read_within(file))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        keep_json(file, known)

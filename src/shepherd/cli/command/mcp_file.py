@@ -15,7 +15,7 @@ from typing import Any
 
 from shepherd.cli import render, trust
 from shepherd.core import ConfigError, InvalidRequest, encoding
-from shepherd.process.files import replace_private
+from shepherd.process.files import replace_private, writing
 
 KEY = "mcp_servers"
 HEADER = r"\[\[[ \t]*([\"']?)mcp_servers\1[ \t]*\]\]"
@@ -164,19 +164,21 @@ def holds(text: str, content: Mapping[str, Any]) -> bool:
         return False
 
 
-def write(file: Path, content: Mapping[str, Any], toml_text: str, otherwise: str, *, key: str = KEY) -> None:
-    """Replace the file in one step: by `content` as JSON, or by `toml_text` if that holds `content`. A new file is
-    private. Raises: `ConfigError`, which names `otherwise`: how to change the file by hand."""
+def write(
+    file: Path, content: Mapping[str, Any], text: str, otherwise: str, *, key: str = KEY, backup: Path | None = None
+) -> None:
+    """Replace the file in one step: by `content` as JSON, or by `text` in TOML if that holds `content`. A new file is
+    private; `backup` gets the content of an old one. Raises: `ConfigError`, which names `otherwise`: how to change the
+    file by hand."""
     if file.suffix == ".json":
         text = json.dumps(content, ensure_ascii=False, indent=2) + "\n"
-    else:
-        text = toml_text
-        if not holds(text, content):
-            raise ConfigError(f"Shepherd cannot change a file of this form; {otherwise}", key=key, file=str(file))
+    elif not holds(text, content):
+        raise ConfigError(f"Shepherd cannot change a file of this form; {otherwise}", key=key, file=str(file))
     real = file.resolve()  # a link to a file elsewhere stays a link
-    try:
+    if backup is not None and file.exists():
+        with writing(backup):
+            replace_private(backup, file.read_bytes())
+    with writing(file):
         real.parent.mkdir(parents=True, exist_ok=True)
         mode = real.stat().st_mode & 0o777 if real.exists() else 0o600
         replace_private(real, text.encode(), mode=mode)
-    except OSError as error:
-        raise ConfigError(f"cannot be written: {error.strerror}", file=str(file)) from error

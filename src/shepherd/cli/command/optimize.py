@@ -322,13 +322,8 @@ def changed(file: Path, subject: Subject, changes: Mapping[str, Any]) -> tuple[s
 def write_settings(file: Path, subject: Subject, changes: Mapping[str, Any]) -> None:
     """Change the settings of a model in a file, and keep the file before. Raises: `ConfigError`."""
     from shepherd.cli.command import mcp_file
-    from shepherd.process.files import replace_private
 
     text, after = changed(file, subject, changes)
     backup = file.with_name(f"{file.name}.bak")
-    try:
-        replace_private(backup, file.read_bytes())
-    except OSError as error:
-        raise ConfigError(f"cannot be written: {error.strerror}", file=str(backup)) from error
-    mcp_file.write(file, after, text, f"change [models.{subject.name}] by hand", key="models")
+    mcp_file.write(file, after, text, f"change [models.{subject.name}] by hand", key="models", backup=backup)
     render.show_note(f"Wrote {', '.join(changes)} of [models.{subject.name}] to {file}; the file before is {backup}.")

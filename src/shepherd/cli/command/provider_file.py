@@ -22,7 +22,6 @@ from shepherd.cli.command import keys, mcp_file
 from shepherd.config import ProviderConfig
 from shepherd.config.layers import read_file
 from shepherd.core import ConfigError, InvalidRequest
-from shepherd.process.files import replace_private
 
 KEY = "providers"
 
@@ -121,13 +120,8 @@ def _read(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _write(file: Path, after: Mapping[str, Any], name: str, entry: Mapping[str, Any] | None) -> None:
     text = "" if file.suffix == ".json" else changed(mcp_file.text_of(file), after, name, entry)
-    if file.exists():
-        backup = file.with_name(f"{file.name}.bak")
-        try:
-            replace_private(backup, file.read_bytes())
-        except OSError as error:
-            raise ConfigError(f"cannot be written: {error.strerror}", file=str(backup)) from error
-    mcp_file.write(file, after, text, f"change [{KEY}.{name}] by hand", key=KEY)
+    backup = file.with_name(f"{file.name}.bak")
+    mcp_file.write(file, after, text, f"change [{KEY}.{name}] by hand", key=KEY, backup=backup)
 
 
 def changed(text: str, after: Mapping[str, Any], name: str, entry: Mapping[str, Any] | None) -> str:

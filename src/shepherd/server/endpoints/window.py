@@ -99,9 +99,10 @@ async def _answer_tokens(context: RequestContext) -> None:
     found = [each for each in found if given.get("session") in (None, each.session)]
     if not found:
         raise InvalidRequest("this sequence is not in the cells now", field="seq", status=404)
-    one, model = found[-1], service.health().caches[name].model
+    one, before = found[-1], service.health().caches.get(name)
     tokens = await service.window.tokens(name, one.seq, one.owner, start, stop)
-    if (now := service.health().caches.get(name)) is None or now.model != model:
+    now = service.health().caches.get(name)
+    if before is None or now is None or now.model != (model := before.model):
         raise InvalidRequest("the model of this cache has just changed", field="cache", status=404)
     texts = iter(
         await service.dispatcher.detokenize(model, [each for each in tokens if each >= 0], endpoint=context.path)

@@ -255,6 +255,7 @@ _LEVELS_BY_CACHE = (
         "checkpoint_bytes",
         "States that conversations in the KV cache can be taken back to.",
     ),
+    ("shepherd_draft_bytes", "draft_bytes", "What finds drafts for the requests that are being computed."),
     (
         "shepherd_engine_quiet_seconds",
         "quiet_s",

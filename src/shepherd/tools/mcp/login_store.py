@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from shepherd.process.files import read_within, replace_private, try_lock
+from shepherd.process.files import keep_json, read_within, try_lock
 from shepherd.tools.mcp.values import ServerOptions
 
 LOCKED_S = 90.0
@@ -79,8 +79,7 @@ class LoginFile:
 
     def write(self, login: Login) -> None:
         """Raises: `OSError`."""
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_private(self.path, json.dumps(asdict(login)).encode())
+        keep_json(self.path, asdict(login), indent=None)
 
     @asynccontextmanager
     async def locked(self, wait_s: float = LOCKED_S) -> AsyncIterator[None]:

@@ -129,7 +129,7 @@ class FileJournal:
         """During the block no other program changes what is kept, and what others have added is known."""
         descriptor = None
         with contextlib.suppress(OSError):  # without a folder that can be written, nothing is shared
-            if self._folder.parent.is_dir():
+            if self._folder.name and self._folder.parent.is_dir():
                 descriptor = os.open(self._folder.parent / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             until_s = time.monotonic() + LOCKED_S

@@ -46,7 +46,7 @@ from shepherd.wire.anthropic.shapes import COUNTS
 from shepherd.wire.arguments import Arguments
 from shepherd.wire.base import Json, compact_json
 from shepherd.wire.client import (
-    AnswerDecoder,
+    Decoder,
     Effort,
     Endpoint,
     Failure,
@@ -389,7 +389,7 @@ _BEGIN_THEMSELVES = {"text_delta": "text", "thinking_delta": "thinking"}
 """Pieces that name the type of their block, where a proxy has lost its beginning."""
 
 
-class AnthropicDecoder(AnswerDecoder):
+class AnthropicDecoder(Decoder):
     id_prefix = "toolu_"
 
     def __init__(self, request: Request, endpoint: Endpoint, new_id: Callable[[], str] | None = None) -> None:

@@ -36,7 +36,7 @@ from shepherd.core import (
 )
 from shepherd.core.messages import leading_systems
 from shepherd.wire.base import Json, compact_json
-from shepherd.wire.client import AnswerDecoder, Choices, Endpoint, Failure, alternating, check_messages, limit_for
+from shepherd.wire.client import Choices, Decoder, Endpoint, Failure, alternating, check_messages, limit_for
 from shepherd.wire.ending import word_of
 from shepherd.wire.history import for_provider
 from shepherd.wire.signature import raw_for, signed
@@ -226,7 +226,7 @@ def _thinking(request: Request, endpoint: Endpoint) -> Json:
 # ---- the answer
 
 
-class GeminiDecoder(AnswerDecoder):
+class GeminiDecoder(Decoder):
     id_prefix = _OUR_ID
 
     def __init__(self, request: Request, endpoint: Endpoint, new_id: Callable[[], str] | None = None) -> None:

@@ -30,7 +30,7 @@ from shepherd.core import (
     Usage,
 )
 from shepherd.wire.base import Json, compact_json
-from shepherd.wire.client import AnswerDecoder, Endpoint, Failure, check_messages, native_of
+from shepherd.wire.client import Decoder, Endpoint, Failure, check_messages, native_of
 from shepherd.wire.ending import word_of
 from shepherd.wire.extensions import kept
 from shepherd.wire.history import for_provider
@@ -176,7 +176,7 @@ DURATIONS = ("total_duration", "load_duration", "prompt_eval_duration", "eval_du
 """Nanoseconds."""
 
 
-class OllamaDecoder(AnswerDecoder):
+class OllamaDecoder(Decoder):
     def __init__(self, request: Request, endpoint: Endpoint, new_id: Callable[[], str] | None = None) -> None:
         super().__init__(request, endpoint, new_id)
         self._finished: Finished | None = None

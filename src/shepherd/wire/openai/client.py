@@ -39,7 +39,7 @@ from shepherd.core import (
 )
 from shepherd.core.messages import leading_systems
 from shepherd.wire.base import Fields, Json
-from shepherd.wire.client import AnswerDecoder, Choices, Endpoint, check_messages, limit_for, native_of, native_tools
+from shepherd.wire.client import Choices, Decoder, Endpoint, check_messages, limit_for, native_of, native_tools
 from shepherd.wire.ending import ending_of, word_of
 from shepherd.wire.extensions import besides, facts_of, kept, merge_facts
 from shepherd.wire.history import for_provider
@@ -364,7 +364,7 @@ _SWITCHES = ("reasoning_effort", "reasoning", "thinking", "enable_thinking", "ch
 # ---- the answer
 
 
-class ChatDecoder(AnswerDecoder):
+class ChatDecoder(Decoder):
     def __init__(self, request: Request, endpoint: Endpoint, new_id: Callable[[], str] | None = None) -> None:
         super().__init__(request, endpoint, new_id)
         # Servers that count from 0 in every answer repeat the ids of the conversation.

@@ -85,6 +85,7 @@ def machine(tmp_path: Path) -> Iterator[Callable[[str], Machine]]:
         service_manager.end_program(each.state, 1.0)
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("system", ["linux", "darwin"])
 def test_a_service_lives_from_its_installation_to_its_end(system: str, machine: Callable[[str], Machine]) -> None:
     here = machine(system)

@@ -105,6 +105,7 @@ def typing(*arguments: str) -> Iterator[Typist]:
         typist.leave()
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(("key", "verdict"), [("y", "once"), ("\r", "no"), ("\x04", "no")])
 def test_a_key_answers_at_once_and_the_terminal_is_as_before(key: str, verdict: str) -> None:
     with typing() as typist:
@@ -126,6 +127,7 @@ def test_what_was_typed_before_the_question_stays_for_the_next_prompt() -> None:
         typist.waits_for("line 'y a!'")
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(("argument", "key"), [("question", "\x03"), ("form", "\x03"), ("question", "\x1b")])
 def test_ctrl_c_stops_the_turn_and_so_does_escape_at_a_question(argument: str, key: str) -> None:
     with typing(argument) as typist:
@@ -136,6 +138,7 @@ def test_ctrl_c_stops_the_turn_and_so_does_escape_at_a_question(argument: str, k
         typist.waits_for("left as before")
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("end", ["ter2\r", "\x15\x04", "\x03"])
 def test_what_is_typed_into_a_form_that_is_withdrawn_reaches_no_other_prompt(end: str) -> None:
     with typing("form", "prompt") as typist:

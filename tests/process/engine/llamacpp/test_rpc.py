@@ -290,6 +290,7 @@ async def test_a_worker_that_hangs_ends_the_request_by_the_watchdog(two: tuple[L
     assert becomes_true(lambda: not frozen.is_running() or frozen.status() == psutil.STATUS_ZOMBIE)
 
 
+@pytest.mark.grid(0.2)
 @isolated
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_server_outlives_a_worker_that_dies_or_hangs_and_answers_again(

@@ -62,6 +62,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("version", ["1.2.1", "1.3.0rc24", "1.3.0rc25", "1.4.0rc4"])
 def test_each_version_heeds_what_is_sent_to_it_and_is_sent_no_more(tmp_path: Path, version: str) -> None:
     code = f"import sys; sys.argv[1:] = [{str(tmp_path / 'm')!r}]\n{SAMPLED}"

@@ -36,6 +36,7 @@ asyncio.run(pull.pull(parse(spec), root=Path(root), env={"HF_ENDPOINT": endpoint
 """
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_killed_pull_goes_on_and_is_whole(
     hub: Hub, pull: Puller, repo: str, content: Content, number: signal.Signals

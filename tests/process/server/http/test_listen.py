@@ -15,6 +15,7 @@ import pytest
 from tests.unit.server.http.test_listen import PATIENCE_S, asking, started
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("loop", ["asyncio", "fastest"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are different there")

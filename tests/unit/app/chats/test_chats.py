@@ -15,6 +15,7 @@ from shepherd.agent.storage import ConversationStore
 from shepherd.app.app import App
 from shepherd.app.chats.chats import Chat, Owner
 from shepherd.core import Text
+from shepherd.models import catalog
 
 pytestmark = [pytest.mark.model, pytest.mark.asyncio]
 
@@ -64,6 +65,42 @@ async def test_a_chat_with_a_provider_is_answered_by_it_after_a_restart_or_says_
         assert saves.load(id).model == "script/m", "nothing else has answered"
         assert (await asked(chat, "And now?"))["missing_model"] == {"model": "script/m", "instead": "lamb"}
         assert (chat.shown(None, 10)["missing_model"], saves.load(id).model) == (None, "lamb")
+
+
+async def test_another_model_begins_to_load_at_once_and_says_how_far_it_is(tmp_path: Path) -> None:
+    ram = '[models.ram]\npath = "embedded"\nload = "demand"\nisolate = false\n[caches.two]\nmodel = "ram"\n'
+    broken = f'[models.ewe]\npath = "{tmp_path / "ewe.gguf"}"\nload = "demand"\nisolate = false\n'
+    broken += '[caches.three]\nmodel = "ewe"\n'
+    (tmp_path / "ewe.gguf").write_bytes(catalog.embedded().read_bytes())
+    async with loaded(made_app(tmp_path, LAMB.replace("[caches", "isolate = false\n[caches") + ram + broken)) as app:
+        chat = await app.chats.of(Owner()).create(None, None)
+
+        async def moved(name: str) -> list[dict[str, Any]]:
+            """What is told from the change of the model on until it is loaded, or cannot be."""
+            before, told = chat.log.number, list[dict[str, Any]]()
+            await chat.move(name)
+            seen = before
+            while not told or told[-1]["type"] != "loaded":
+                told += [
+                    {"type": event.type, **event.data} for event in chat.log.since(seen) if event.type[:4] == "load"
+                ]
+                seen = chat.log.number
+                if not told or told[-1]["type"] != "loaded":
+                    await chat.log.wait(seen, PATIENCE_S)
+            return told
+
+        told = await moved("ram")
+        assert told[0] == {"type": "loading", "model": "lamb", "stage": "waiting", "share": None}
+        assert told[-1] == {"type": "loaded", "model": "lamb"}
+        shares = [each["share"] for each in told if each.get("stage") == "weights"]
+        assert shares == sorted(shares)
+        assert shares[-1] == 1.0
+        assert app.conversations.is_loaded(chat.target)
+        (tmp_path / "ewe.gguf").write_bytes(b"GGUF, and nothing behind it")
+        told = await moved("ewe")
+        assert told[-1]["model"] == "ewe"
+        assert "ewe.gguf" in told[-1]["error"]
+        assert not app.conversations.is_loaded(chat.target)
 
 
 async def test_what_has_left_a_context_of_512_tokens_comes_back(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from tests.unit.backends.cloud.providing import LONG
 
 from shepherd.backends.cloud.backend import CloudBackend, Timeouts
 from shepherd.backends.cloud.provider import KINDS, Provider, provider_of
-from shepherd.core import BadReply, ContextFull, Event, Finished, Message, Request, Started, TextDelta, Unavailable
+from shepherd.core import BadReply, ContextFull, Event, Finished, Message, Request, TextDelta, Unavailable
 from shepherd.wire.base import Json
-from shepherd.wire.client import ClientCodec, Endpoint, Failure
+from shepherd.wire.client import ClientCodec, Decoder, Endpoint, Failure
 from shepherd.wire.values import BrokenAnswer
 
 NDJSON = {"content-type": "application/x-ndjson"}
@@ -30,37 +30,30 @@ class Lines:
     def encode_request(self, request: Request, endpoint: Endpoint) -> Json:
         return {"model": endpoint.model, "num_ctx": endpoint.n_ctx, "messages": len(request.messages)}
 
-    def decoder(self, request: Request, endpoint: Endpoint) -> Lines:
-        return Lines()
+    def decoder(self, request: Request, endpoint: Endpoint) -> Decoder:
+        return LinesDecoder(request, endpoint)
 
+
+class LinesDecoder(Decoder):
     is_open = True
-    has_started = False
 
-    def feed(self, event: str, data: bytes) -> Iterator[Event]:
-        try:
-            record = json.loads(data)
-        except ValueError as error:
-            raise BrokenAnswer("a record is not JSON") from error
-        yield from self.whole(record)
-
-    def whole(self, body: Json) -> Iterator[Event]:
-        if not isinstance(body, dict):
-            raise BrokenAnswer("a record is no object")
-        if "error" in body:
-            raise Failure(body)
-        if not self.has_started:
-            self.has_started = True
-            yield Started("m", "o:m")
-        if text := body.get("message", {}).get("content"):
+    def _take(self, record: Json) -> Iterator[Event]:
+        if "error" in record:
+            raise Failure(record)
+        yield from self._start("m")
+        if text := record.get("message", {}).get("content"):
             yield TextDelta(text)
-        if body.get("done"):
+        if record.get("done"):
             self.is_open = False
             yield Finished("end")
 
-    def close(self) -> Iterator[Event]:
+    def _read_whole(self, body: Json) -> Iterator[Event]:
+        yield from self._take(body)
+
+    def _end_of_body(self) -> Iterator[Event]:
         if self.is_open:
             raise BrokenAnswer("it ends before its end")
-        return iter(())
+        yield from ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ def said_in(reply: Reply) -> tuple[str, str, list[tuple[str, Any]], str, Usage]:
     return reply.message.text, reply.message.reasoning, calls, reply.reason, reply.usage
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(("protocol", "name"), [(protocol, name) for protocol in QUIRKS for name in QUIRKS[protocol]])
 async def test_a_gateway_s_answer_is_the_provider_s(protocol: Protocol, name: str) -> None:
     for answer in (ANSWER, replace(ANSWER, calls=()), replace(ANSWER, calls=(), is_cut=True)):

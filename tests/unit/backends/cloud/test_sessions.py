@@ -53,6 +53,7 @@ async def played(session: dict[str, Any], *, drops: bool) -> tuple[list[bytes], 
         return [each.body for each in server.requests], replies
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.skipif(not SESSIONS, reason=REASON)
 @pytest.mark.parametrize("session", SESSIONS, ids=lambda session: session["id"])
 async def test_what_a_client_drops_is_sent_all_the_same(session: dict[str, Any]) -> None:

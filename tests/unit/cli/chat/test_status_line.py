@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.cli.playing import Play, Stage
 
 from shepherd.cli.chat import status_line
 from shepherd.cli.chat.status_line import Facts
 from shepherd.cli.text import n_columns
+from shepherd.core.status import ActiveModel
 
 LONG = Facts(
     "qwen3-30b-a3b-instruct-2507-Q4_K_M", "~/work/customers/acme/backend", "feature/rewind", 12_345, 32_768, "0.25"
@@ -37,6 +39,21 @@ def test_a_wide_terminal_shows_how_full_the_context_is() -> None:
     facts = Facts("lamb", "~", n_held=2_048, n_ctx=4_096)
     assert status_line.line(facts, "accept edits", 80) == "lamb · accept edits · ~ · ▕████░░░░▏ 2,048/4,096"
     assert status_line.line(Facts("gpt-5", "~"), "plan", 80) == "gpt-5 · plan · ~"
+
+
+async def test_a_context_that_is_not_known_has_no_size_in_any_line(play: Play) -> None:
+    class Elsewhere(Stage):
+        @property
+        def active(self) -> ActiveModel:
+            return ActiveModel("cloud", "m", Path("m"), 0, False, "", "mine", is_provider=True)
+
+    stage = Elsewhere(None)
+    played = await play("Hello", "/model", stage=stage, is_person=True)
+    assert played.chat.session.n_ctx == 100, "assumed"
+    assert status_line.gather(played.chat).n_ctx == 0
+    assert "Context: not known" in " ".join(played.out.split())
+    assert "15 in the context" in played.out
+    assert "/100" not in played.out
 
 
 @given(

@@ -97,6 +97,7 @@ def test_a_grammar_of_a_client_may_have_any_number_of_digits() -> None:
     assert reads(MADE, 'start: "[" /[0-9]+/ "]"', f"[{'1' * 100}]") == "whole"
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(
     ("schema", "pieces"),
     [

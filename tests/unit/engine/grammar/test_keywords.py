@@ -217,6 +217,7 @@ def test_what_cannot_be_kept_to_is_left_out_by_name_or_refused_by_name(schema: J
     assert re.match(re.escape(f"form.schema.{path}") + "[: ]", caught.value.message)
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("schema", [case[1] for case in KEPT] + [case[0] for case in LEFT_OUT], ids=json.dumps)
 def test_no_answer_violates_what_is_kept(schema: Json) -> None:
     fitted = fit_schema(schema, "s")

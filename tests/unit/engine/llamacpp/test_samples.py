@@ -82,6 +82,7 @@ FILES = {
 }
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("name", FILES)
 def test_the_samples_are_those_that_a_projector_gets(name: str, projector: Any) -> None:
     found = sound.read_header(FILES[name])

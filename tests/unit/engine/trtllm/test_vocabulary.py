@@ -64,6 +64,7 @@ def joined(vocabulary: Trained, text: str) -> bytes:
     return b"".join(map(vocabulary.piece, vocabulary.tokenize(text)))
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
 def test_the_bytes_of_the_tokens_are_the_text(vocabulary: Trained, text: str) -> None:
     assert joined(vocabulary, text) in expected(vocabulary, text)

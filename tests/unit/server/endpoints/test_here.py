@@ -11,11 +11,14 @@ from typing import Any
 import httpx2
 import pytest
 from tests.in_process import client_of
+from tests.in_time import until
 from tests.own_app import app_of, loaded
+from tests.providers_scripted import Said, scripted
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd.models import catalog, pulled
 from shepherd.models.pulled import ModelFile, PulledModel
+from shepherd.server.app import create_app
 from shepherd.server.http.auth import Key
 
 LAMB = catalog.embedded()
@@ -89,6 +92,30 @@ async def test_use_is_told_with_the_figures_of_the_caches_also_after_a_restart(
     again = app_of(tmp_path, "", {"SHEPHERD_MODELS": str(tmp_path / "models")})
     async with loaded(again, lazy=True), client_of(again) as other:
         assert (await read(other, "/v1/usage"))["days"] == [day]
+
+
+@pytest.mark.model
+async def test_a_key_of_one_user_is_told_its_own_use_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    keys = [Key.of("a", name="a", user="ann"), Key.of("b", name="b", user="bob"), Key.of("o", name="owner")]
+    cost = "prices = { input = 1.0, output = 1.0 }\n"
+    async with scripted("openai.chat", lambda heard: Said("Yes.")) as provider:
+        row = f'[providers.mine]\ntype = "openai_compat"\nbase_url = "{provider.url}"\nmodel = "m"\n{cost}'
+        app = app_of(tmp_path, f'{row}[models.lamb]\npath = "embedded"\n[caches.main]\nmodel = "lamb"\n')
+        async with loaded(app):
+            server = create_app(app, api_keys=keys)
+            async with client_of(server, "a") as ann, client_of(server, "b") as bob, client_of(server, "o") as owner:
+                for client, model in ((ann, "lamb"), (ann, "mine/m"), (bob, "lamb"), (bob, "lamb"), (owner, "lamb")):
+                    answer = await client.post("/v1/chat/completions", json=HI | {"model": model})
+                    assert answer.status_code == 200, answer.text
+                id = (await ann.post("/v1/chats", json={"model": "mine"})).json()["id"]
+                await ann.post(f"/v1/chats/{id}/turn", json={"action": "send", "text": "Hi"})
+                await until(lambda: not app.chats.running)
+                told = [await read(client, "/v1/usage?days=1") for client in (ann, bob, owner)]
+    rows = [{row["name"]: row["requests"] for row in each["days"]} for each in told]
+    assert rows == [{"lamb": 1, "mine": 2}, {"lamb": 2}, {"lamb": 4, "mine": 2}]
+    assert [[*each["providers"]] for each in told] == [[], [], ["mine"]]
+    assert next(row for row in told[0]["days"] if row["is_provider"])["money"] > 0
 
 
 @pytest.mark.parametrize("days", ["0", "63", "-1", "ten", "1e1", "٣", "", "9" * 5000])

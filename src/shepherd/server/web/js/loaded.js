@@ -76,15 +76,9 @@ export const Rows = ({ items, row, none }) =>
  */
 export function Ask({ title, label, kind = "danger", run, disabled = false, children, ...rest }) {
   const [busy, setBusy] = useState(false);
-  async function go() {
+  function go() {
     setBusy(true);
-    try {
-      await run();
-      closeDialog();
-    } catch (error) {
-      tell(error);
-      setBusy(false);
-    }
+    Promise.resolve(run()).then(closeDialog, (error) => (tell(error), setBusy(false)));
   }
   return html`<${Dialog} title=${title} ...${rest}>
     <${Form} onSubmit=${go}>

@@ -73,7 +73,7 @@ const help = () => (state.dialog.value = html`<${Help} />`);
 const Help = () =>
   html`<${Dialog} title="Keyboard shortcuts">
     <dl class="keys">
-      ${[...state.commands.value.values()].map(
+      ${state.commands.value.map(
         ({ id, label, keys }) =>
           keys &&
           html`<div key=${id}>
@@ -89,7 +89,7 @@ function Banners() {
   let trouble = status === "loading" ? "The model is loading…" : `The server cannot answer: ${detail}`;
   if (!status || state.isReady.value) trouble = "";
   if (!online.value) trouble = "The server cannot be reached. Trying again…";
-  return html`<div class="banners" role="status">
+  return html`<div class="top" role="status">
     ${trouble && html`<div class="banner warning"><${Icon} name="warning" />${trouble}</div>`}
     ${
       state.isOld.value &&
@@ -110,35 +110,18 @@ function App() {
     if (!isChat) document.title = `${title} · Shepherd`;
     else if (!id) document.title = "Shepherd";
   }, [panel, id]);
-  return html`<a class="skip" href="#main" onClick=${skip}>Skip to the content</a>
+  return html`<${Button} label="Skip to the content" kind="skip" onClick=${() => document.getElementById("main")?.focus()} />
     <div class="app" data-window=${isChat ? (state.windowOpen.value ? "open" : "closed") : "none"}>
       <${Sidebar} />
       ${state.drawerOpen.value && html`<div class="scrim" onClick=${() => (state.drawerOpen.value = false)} />`}
-      <header class="top">
-        <${Banners} />
-        <div class="phone">
-          <${Button} label="Chats and panels" icon="menu" kind="quiet" short aria-expanded=${String(state.drawerOpen.value)}
-            onClick=${() => (state.drawerOpen.value = true)} />
-          <a class="brand" href="#/chat">Shepherd</a>
-          <${Button} label="Search and switch" icon="search" kind="quiet" short onClick=${search} />
-        </div>
-      </header>
+      <${Banners} />
+      <${Button} label="Chats and panels" icon="menu" kind="quiet drawer" short aria-expanded=${String(state.drawerOpen.value)}
+        onClick=${() => (state.drawerOpen.value = true)} />
       <main id="main" tabindex="-1"><${Part} load=${load} key=${title} id=${id} /></main>
-      ${
-        isChat &&
-        html`<aside class="window" aria-label="Living window">
-          <${Part} load=${loadWindow} id=${id} />
-        </aside>`
-      }
+      ${isChat && html`<aside class="window" aria-label="Living window"><${Part} load=${loadWindow} id=${id} /></aside>`}
     </div>
     <${Toasts} />
     ${state.dialog.value} ${needsKey.value !== null && html`<${KeyDialog} />`}`;
-}
-
-/** @param {Event} event */
-function skip(event) {
-  event.preventDefault();
-  document.getElementById("main")?.focus();
 }
 
 state.addCommands([
@@ -157,7 +140,7 @@ addEventListener("keydown", (event) => {
   const pressed = held + (event.key.length === 1 ? event.key.toUpperCase() : event.key);
   const isKey = !typing || held.startsWith("Ctrl") || pressed === "Escape";
   const isFree = isKey && !document.querySelector("dialog[open], .menu:popover-open");
-  const command = isFree && [...state.commands.value.values()].find((each) => each.keys === pressed);
+  const command = isFree && state.commands.value.find((each) => each.keys === pressed);
   if (!command || event.altKey || event.defaultPrevented) return;
   event.preventDefault();
   command.run();

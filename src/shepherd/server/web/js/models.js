@@ -46,8 +46,8 @@ async function pull(name) {
   pulls.value = [...pulls.value, { name, state: "running", ...begun }];
   /** Of each file: how much is here, and how much it has. @type {Map<string, [number, number]>} */
   const files = new Map();
-  /** When how much was here, of the last seconds. @type {[number, number][]} */
-  const seen = [];
+  /** When how much was here at first. @type {[number, number] | undefined} */
+  let first;
   try {
     await stream("api/pull", {
       method: "POST",
@@ -58,9 +58,7 @@ async function pull(name) {
         if (data.total !== undefined) files.set(data.status, [data.completed ?? 0, data.total]);
         const [done, total] = [...files.values()].reduce((sum, each) => [sum[0] + each[0], sum[1] + each[1]], [0, 0]);
         const now = performance.now() / 1000;
-        seen.push([now, done]);
-        while (seen.length > 2 && now - seen[0][0] > 5) seen.shift();
-        const [from, before] = seen[0];
+        const [from, before] = (first ??= [now, done]);
         const per_s = now - from > 0.5 ? (done - before) / (now - from) : 0;
         setPull(name, { status: data.status, done, total, per_s });
       },

@@ -119,14 +119,10 @@ export function toggleWindow() {
 export const drawerOpen = signal(false);
 
 /** @typedef {{id: string, label: string, hint?: string, icon?: string, keys?: string, run: () => void}} Command */
-/** What the switcher (Ctrl-K) and the list of shortcuts offer, by `id`; parts of the page add theirs. */
-export const commands = signal(/** @type {Map<string, Command>} */ (new Map()));
+/** What the switcher (Ctrl-K) and the list of shortcuts offer; parts of the page add theirs. */
+export const commands = signal(/** @type {Command[]} */ ([]));
 /** @param {Command[]} added @returns {() => void} takes them out again */
 export function addCommands(added) {
-  commands.value = new Map([...commands.value, ...added.map((each) => /** @type {const} */ ([each.id, each]))]);
-  return () => {
-    const left = new Map(commands.value);
-    for (const each of added) left.delete(each.id);
-    commands.value = left;
-  };
+  commands.value = [...commands.value, ...added];
+  return () => void (commands.value = commands.value.filter((each) => !added.includes(each)));
 }

@@ -6,7 +6,7 @@ import { useLoaded } from "./loaded.js";
 import * as state from "./state.js";
 import { Dialog, Icon, formatTime } from "./ui.js";
 
-/** @typedef {{label: string, hint: string, icon: string, run: () => void}} Row */
+/** @typedef {Pick<state.Command, "label" | "hint" | "icon" | "keys" | "run">} Row */
 const PAUSE_MS = 200;
 /** Of chats and of actions; of what was said, more. */
 const MOST = 8;
@@ -17,17 +17,16 @@ export function Switcher() {
   const [at, setAt] = useState(0);
   const list = useRef(/** @type {HTMLElement | null} */ (null));
   const query = text.trim();
-  /** @param {AbortSignal} signal */
-  const search = (signal) => get(`v1/chats/search?q=${encodeURIComponent(query)}&limit=${MOST_SAID}`, { signal });
   const canSearch = query.length > 1;
-  const load = async (/** @type {AbortSignal} */ signal) => canSearch && { query, ...(await search(signal)) };
+  const path = `v1/chats/search?q=${encodeURIComponent(query)}&limit=${MOST_SAID}`;
+  const load = async (/** @type {AbortSignal} */ signal) => canSearch && { query, ...(await get(path, { signal })) };
   const { value: said, error } = useLoaded(load, [query], { pause_ms: PAUSE_MS });
   const isSearching = canSearch && said?.query !== query && !error;
   useEffect(() => setAt(0), [query]);
 
   const groups = [
     { title: "Chats", rows: matching(state.chats.value ?? [], (chat) => chat.title).map(rowOfChat) },
-    { title: "Actions", rows: matching([...state.commands.value.values()], (each) => each.label).map(rowOfCommand) },
+    { title: "Actions", rows: matching(state.commands.value, (each) => each.label) },
     { title: "Said in chats", rows: /** @type {Row[]} */ (said?.query === query ? said.results.map(rowOfResult) : []) },
   ].filter((group) => group.rows.length);
   const rows = groups.flatMap((group) => group.rows);
@@ -68,7 +67,7 @@ export function Switcher() {
             const index = rows.indexOf(row);
             return html`<div key=${index} id=${`switcher-${index}`} role="option" aria-selected=${String(index === at)}
               onClick=${() => choose(row)} onMouseMove=${() => index !== at && setAt(index)}>
-              <${Icon} name=${row.icon} size=${18} /><span class="grow">${row.label}</span><small>${row.hint}</small>
+              <${Icon} name=${row.icon ?? "forward"} size=${18} /><span class="grow">${row.label}</span><small>${row.keys ?? row.hint}</small>
             </div>`;
           })}
         </div>`,
@@ -97,6 +96,3 @@ const rowOfResult = (found) => ({
     else state.go("memory");
   },
 });
-
-/** @param {state.Command} command @returns {Row} */
-const rowOfCommand = ({ label, keys, hint, icon = "forward", run }) => ({ label, hint: keys ?? hint ?? "", icon, run });

@@ -210,25 +210,23 @@ export function VirtualList(props) {
   }
 
   const resized = useRef(/** @type {ResizeObserver | null} */ (null));
-  useEffect(() => {
-    const watch = new ResizeObserver((entries) => {
-      let changed = false;
-      for (const { target } of entries) {
-        const row = /** @type {HTMLElement & {rowKey?: string | number}} */ (target);
-        if (row === box.current) {
-          changed = true;
-          setView((before) => ({ ...before, size: row.clientHeight }));
-        } else if (row.isConnected && row.rowKey !== undefined) {
-          if (heights.current.get(row.rowKey) === row.offsetHeight) continue;
-          heights.current.set(row.rowKey, row.offsetHeight);
-          changed = true;
-        }
+  const watch = (resized.current ??= new ResizeObserver((entries) => {
+    let changed = false;
+    for (const { target } of entries) {
+      const row = /** @type {HTMLElement & {rowKey?: string | number}} */ (target);
+      if (row === box.current) {
+        changed = true;
+        setView((before) => ({ ...before, size: row.clientHeight }));
+      } else if (row.isConnected && row.rowKey !== undefined) {
+        if (heights.current.get(row.rowKey) === row.offsetHeight) continue;
+        heights.current.set(row.rowKey, row.offsetHeight);
+        changed = true;
       }
-      if (changed) setRound((n) => n + 1);
-    });
-    resized.current = watch;
+    }
+    if (changed) setRound((n) => n + 1);
+  }));
+  useEffect(() => {
     if (box.current) watch.observe(box.current);
-    for (const row of box.current?.querySelectorAll(":scope > .rows > *") ?? []) watch.observe(row);
     return () => watch.disconnect();
   }, []);
 
@@ -266,17 +264,11 @@ export function VirtualList(props) {
     else moves.toEnd();
   }
 
-  /** @param {any} row @param {string | number} key */
-  function watched(row, key) {
-    if (!row) return;
-    row.rowKey = key;
-    resized.current?.observe(row);
-  }
   /** @param {T} item @param {number} index */
   function row(item, index) {
     const key = keyOf(item, index);
     const place = { "aria-setsize": items.length, "aria-posinset": index + 1 };
-    return html`<div key=${key} role="listitem" ...${place} ref=${(/** @type {any} */ row) => watched(row, key)}>${render(item, index)}</div>`;
+    return html`<div key=${key} role="listitem" ...${place} ref=${(/** @type {any} */ row) => row && watch.observe(Object.assign(row, { rowKey: key }))}>${render(item, index)}</div>`;
   }
   const room = { paddingTop: `${tops[first]}px`, paddingBottom: `${total - tops[last]}px` };
   return html`<div ref=${box} class=${`virtual ${props.class ?? ""}`} role="list" aria-label=${label} tabindex="0" onScroll=${look} onKeyDown=${jump}>

@@ -12,15 +12,10 @@ import { formatCount } from "./ui.js";
  * @typedef {{requests: number, input: number, cached: number, output: number, money: number}} Sums
  * @typedef {{today: {input: number, cached: number, output: number, money: number}, budget_tokens: number | null,
  *   budget_money: number | null}} Budget
- * @typedef {{name: string, isProvider: boolean, rows: DayOfUse[], budget?: Budget}} Usage
  */
 
-/** @type {[number, string][]} */
-const SPANS = [
-  [1, "Today"],
-  [7, "7 days"],
-  [30, "30 days"],
-];
+/** Days that are shown together. */
+const SPANS = [1, 7, 30];
 const KINDS = /** @type {const} */ ({ input: "computed", cached: "from the cache", output: "generated" });
 const NOTHING = { requests: 0, input: 0, cached: 0, output: 0, money: 0 };
 const FIELDS = /** @type {(keyof Sums)[]} */ (Object.keys(NOTHING));
@@ -74,8 +69,9 @@ function Limit({ label, used, limit, format }) {
   </div>`;
 }
 
-/** @param {Usage & {days: string[]}} props */
-function Used({ name, isProvider, rows, days, budget }) {
+/** @param {{rows: DayOfUse[], days: string[], budget?: Budget}} props of one model or provider */
+function Used({ rows, days, budget }) {
+  const { name, is_provider } = rows[0];
   const sums = sumOf(rows);
   const byDay = new Map(rows.map((row) => [row.day, row]));
   const priced = sums.money > 0 || budget?.budget_money != null;
@@ -90,7 +86,7 @@ function Used({ name, isProvider, rows, days, budget }) {
   return html`<section class="card used" aria-label=${name}>
     <header class="row">
       <h2 class="grow">${name}</h2>
-      <span class="badge">${isProvider ? "provider" : "this machine"}</span>
+      <span class="badge">${is_provider ? "provider" : "this machine"}</span>
     </header>
     <${Figures} sums=${sums} priced=${priced} />
     <${Share} sums=${sums} />
@@ -107,17 +103,10 @@ export function UsageView() {
   const days = useMemo(() => (value ? lastDays(value.today, n_days) : []), [value?.today, n_days]);
   const rows = /** @type {DayOfUse[]} */ (value?.days ?? []).filter((row) => row.day >= (days[0] ?? ""));
   const budgets = /** @type {Record<string, Budget>} */ (value?.providers ?? {});
-  /** Of each model and provider its rows; a provider with a budget is there without any. @type {Map<string, Usage>} */
-  const used = new Map();
-  const usageOf = (/** @type {string} */ name, /** @type {boolean} */ isProvider) => {
-    const key = `${isProvider} ${name}`;
-    const found = used.get(key) ?? { name, isProvider, rows: [], budget: isProvider ? budgets[name] : undefined };
-    used.set(key, found);
-    return found;
-  };
-  for (const row of rows) usageOf(row.name, row.is_provider).rows.push(row);
-  for (const name of Object.keys(budgets)) usageOf(name, true);
-  const most = [...used].sort(([, a], [, b]) => sumOf(b.rows).requests - sumOf(a.rows).requests);
+  // A provider with a budget is there without any use.
+  const unused = Object.keys(budgets).map((name) => ({ ...NOTHING, day: "", name, is_provider: true }));
+  const used = [...Map.groupBy([...rows, ...unused], ({ is_provider, name }) => `${is_provider} ${name}`)];
+  used.sort(([, a], [, b]) => sumOf(b).requests - sumOf(a).requests);
   const all = sumOf(rows);
   return html`<section class="panel usage">
     <header class="panel-head">
@@ -125,16 +114,16 @@ export function UsageView() {
       <fieldset class="choice">
         <legend class="hidden">Time</legend>
         ${SPANS.map(
-          ([n, label]) => html`<label key=${n}>
-            <input type="radio" name="span" checked=${n === n_days} onChange=${() => setDays(n)} /><span>${label}</span>
+          (n) => html`<label key=${n}>
+            <input type="radio" name="span" checked=${n === n_days} onChange=${() => setDays(n)} /><span>${n === 1 ? "Today" : `${n} days`}</span>
           </label>`,
         )}
       </fieldset>
     </header>
     <${Problem} error=${error} />
-    ${value && !used.size && html`<p class="empty">Nothing was used in this time. Answers of the models here and of providers are counted from the first one on.</p>`}
-    ${used.size > 1 && html`<section class="card" aria-label="All together"><h2>All together</h2><${Figures} sums=${all} priced=${all.money > 0} /><${Share} sums=${all} /></section>`}
-    ${most.map(([key, each]) => html`<${Used} key=${key} ...${each} days=${days} />`)}
-    ${used.size > 0 && html`<p class="small faint">Days end at midnight of the server's clock; 62 are kept. Money is by the prices in your configuration.</p>`}
+    ${value && !used.length && html`<p class="empty">Nothing was used in this time. Answers of the models here and of providers are counted from the first one on.</p>`}
+    ${used.length > 1 && html`<section class="card" aria-label="All together"><h2>All together</h2><${Figures} sums=${all} priced=${all.money > 0} /><${Share} sums=${all} /></section>`}
+    ${used.map(([key, each]) => html`<${Used} key=${key} rows=${each} days=${days} budget=${each[0].is_provider ? budgets[each[0].name] : undefined} />`)}
+    ${used.length > 0 && html`<p class="small faint">Days end at midnight of the server's clock; 62 are kept. Money is by the prices in your configuration.</p>`}
   </section>`;
 }

@@ -10,11 +10,12 @@ import { options } from "./store.js";
 /** @typedef {import("./store.js").Attached} Attached */
 /** @typedef {{word: string, start: number, rows: any[], at: number}} Found what the word at `start` may become */
 
-/** Of each kind of file: what it is called, its most bytes, and by which name an option says that the model takes it. */
+const TEXT = /^($|text\/|application\/(json|xml|yaml|toml|javascript|x-))/;
+/** Of each kind of file: its types, what it is called, its most bytes, and by which name an option says that the model takes it. */
 const KINDS = {
-  text: { name: "texts", most_bytes: 1_000_000, takes: "" },
-  image: { name: "images", most_bytes: 20_000_000, takes: "images" },
-  audio: { name: "recordings", most_bytes: 30_000_000, takes: "audio" },
+  image: { types: /^image\/(png|jpeg|gif|webp|bmp)$/, name: "images", most_bytes: 20_000_000, takes: "images" },
+  audio: { types: /^audio\//, name: "recordings", most_bytes: 30_000_000, takes: "audio" },
+  text: { types: TEXT, name: "texts", most_bytes: 1_000_000, takes: "" },
 };
 /** Of all files of one message: a request has at most 64 MiB. */
 const MOST_BYTES = 45_000_000;
@@ -25,9 +26,8 @@ const draftKey = (chat) => `shepherd.draft.${chat.id.value ?? "new"}`;
 
 /** What the file is for a model; null = nothing. @param {File} file @returns {Attached["kind"] | null} */
 function kindOf({ type }) {
-  if (/^image\/(png|jpeg|gif|webp|bmp)$/.test(type)) return "image";
-  if (type.startsWith("audio/")) return "audio";
-  return /^($|text\/|application\/(json|xml|yaml|toml|javascript|x-))/.test(type) ? "text" : null;
+  const kinds = /** @type {Attached["kind"][]} */ (Object.keys(KINDS));
+  return kinds.find((kind) => KINDS[kind].types.test(type)) ?? null;
 }
 
 /** Why the file cannot be attached; "" = it can. @param {File} file @param {Attached[]} before */

@@ -2,15 +2,13 @@
 import { html } from "htm/preact";
 import { Field } from "../ui.js";
 
+const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)$/i;
 /** Of the formats that a string may have: what it looks like, in words, and the type of its control. */
 const FORMATS = /** @type {Record<string, {test: RegExp, words: string, type?: string}>} */ ({
   email: { test: /^[^\s@]+@[^\s@]+$/, words: "an e-mail address", type: "email" },
   uri: { test: /^[a-z][a-z0-9+.-]*:\S+$/i, words: "a whole address, with https: in front", type: "url" },
   date: { test: /^\d{4}-\d\d-\d\d$/, words: "a date", type: "date" },
-  "date-time": {
-    test: /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)$/i,
-    words: "a time such as 2026-01-31T12:00:00Z",
-  },
+  "date-time": { test: TIME, words: "a time such as 2026-01-31T12:00:00Z" },
 });
 
 /** The choices of a field: values with the texts that are shown; null = it has none.

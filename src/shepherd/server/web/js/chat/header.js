@@ -2,7 +2,7 @@
 import { html } from "htm/preact";
 import { useEffect, useState } from "preact/hooks";
 import { Ask } from "../loaded.js";
-import { dialog, drawerOpen, tell, toggleWindow, windowOpen } from "../state.js";
+import { dialog, tell, toggleWindow, windowOpen } from "../state.js";
 import { Button, Field, Menu, saveFile } from "../ui.js";
 import { Fields, readFields } from "./fields.js";
 import { options, refreshOptions } from "./store.js";
@@ -35,14 +35,10 @@ function exportChat(chat, format) {
 /** What can be done with a chat, in its menu and the switcher. @param {Chat} chat @returns {import("../state.js").Command[]} */
 export function actionsOf(chat) {
   const settings = () => (dialog.value = html`<${Settings} chat=${chat} />`);
+  const rename = () => (dialog.value = html`<${Rename} chat=${chat} />`);
   const actions = [
     { id: "chat-settings", label: "System prompt and sampling", icon: "settings", run: settings },
-    {
-      id: "chat-rename",
-      label: "Rename this chat",
-      icon: "edit",
-      run: () => (dialog.value = html`<${Rename} chat=${chat} />`),
-    },
+    { id: "chat-rename", label: "Rename this chat", icon: "edit", run: rename },
     { id: "chat-md", label: "Export as Markdown", icon: "download", run: () => exportChat(chat, "markdown") },
     { id: "chat-json", label: "Export as JSON", icon: "download", run: () => exportChat(chat, "json") },
   ];
@@ -75,18 +71,16 @@ export function Header({ chat }) {
   const about = chat.about.value ?? {};
   const { models, modes } = options.value ?? {};
   const id = chat.id.value;
-  const loading = chat.loading.value;
+  const { model: loaded, share } = chat.loading.value ?? {};
   const title = id === null ? "New chat" : about.title || "Untitled";
   useEffect(() => void refreshOptions(id), [id]);
   useEffect(() => void (document.title = id === null ? "Shepherd" : `${title} · Shepherd`), [title]);
   const model = (id === null && about.model) || models?.find((/** @type {any} */ each) => each.current)?.name;
   const actions = actionsOf(chat);
-  const [{ label, run: configure }, rename] = actions;
+  const [{ label, run: configure }, renaming] = actions;
   return html`<header class="chat-head">
-    <${Button} label="Chats and panels" icon="menu" kind="quiet narrow" short aria-expanded=${String(drawerOpen.value)}
-      onClick=${() => (drawerOpen.value = true)} />
     <h1 class="chat-title">
-      ${rename ? html`<button type="button" title="Rename" onClick=${rename.run}>${title}</button>` : title}
+      ${renaming ? html`<button type="button" title="Rename" onClick=${renaming.run}>${title}</button>` : title}
     </h1>
     <div class="chat-tools">
       <${Chooser} what="Model" icon="models" rows=${models} current=${model ?? about.model} onChoose=${(/** @type {string} */ name) => chat.change({ model: name })} />
@@ -96,7 +90,7 @@ export function Header({ chat }) {
       <${Button} label=${windowOpen.value ? "Hide the living window" : "Show the living window"} icon="window" kind="quiet wide" short
         aria-expanded=${String(windowOpen.value)} onClick=${toggleWindow} />
     </div>
-    ${loading && html`<p class="loading" role="status">Loading ${loading}…<progress aria-label=${`Loading ${loading}`} /></p>`}
+    ${loaded && html`<p class="loading" role="status">Loading ${loaded}<progress aria-label=${`Loading ${loaded}`} value=${share ?? undefined} /></p>`}
   </header>`;
 }
 

@@ -155,7 +155,7 @@ export function Answer({ chat, row, isLast }) {
         : html`<footer class="message-foot">
           <${Figures} stats=${stats} />
           <span class="message-actions">
-            ${isLast && chat.canResume.value && html`<${Button} label="Continue" icon="play" kind="small" onClick=${() => turn("resume")} />`}
+            ${isLast && chat.about.value?.can_resume && html`<${Button} label="Continue" icon="play" kind="small" onClick=${() => turn("resume")} />`}
             <${Button} label="Copy answer" icon="copy" kind="quiet small" short onClick=${copy} />
             ${isLast && html`<${Button} label="Retry" icon="retry" kind="quiet small" short onClick=${() => turn("retry")} />`}
           </span>
@@ -214,6 +214,7 @@ function Edit({ chat, at, text, onDone }) {
   useEffect(() => {
     area.current?.focus();
     area.current?.setSelectionRange(text.length, text.length);
+    return () => /** @type {HTMLElement | null} */ (document.querySelector(".composer textarea"))?.focus();
   }, []);
   const send = () => draft.trim() && chat.turn("edit", { text: draft, at }).then(onDone, tell);
   /** @param {KeyboardEvent} event */

@@ -19,18 +19,14 @@ function dayOf(changed_s, now) {
   return new Date(changed_s * 1000).toLocaleDateString("en", { month: "long", year: "numeric" });
 }
 
-/** @param {import("../state.js").Chat[]} all @returns {ListRow[]} */
+/** @param {import("../state.js").Chat[]} all the newest first @returns {ListRow[]} */
 function listRows(all) {
   const now = new Date();
-  const rows = /** @type {ListRow[]} */ ([]);
-  let last = "";
-  for (const chat of all) {
-    const day = dayOf(chat.changed, now);
-    if (day !== last) rows.push({ key: `day ${day} ${rows.length}`, day });
-    last = day;
-    rows.push({ key: chat.id, chat });
-  }
-  return rows;
+  const days = Map.groupBy(all, ({ changed }) => dayOf(changed, now));
+  return [...days].flatMap(([day, chats]) => [
+    { key: `day ${day}`, day },
+    ...chats.map((chat) => ({ key: chat.id, chat })),
+  ]);
 }
 
 /** @param {import("../state.js").Chat} chat */

@@ -43,7 +43,6 @@ export async function refreshOptions(id) {
 const DOES = /** @type {Record<string, (event: any) => string>} */ ({
   started: () => "Reading",
   progress: ({ done, total }) => `Reading ${formatCount(done)} of ${formatCount(total)} tokens`,
-  loading: ({ model }) => `Loading ${model}`,
   text: () => "Writing",
   thought: () => "Thinking",
   call: ({ name }) => `Calling ${name}`,
@@ -53,6 +52,7 @@ const DOES = /** @type {Record<string, (event: any) => string>} */ ({
 /** Quiet lines, by the event that they tell; "" = none. */
 const NOTES = /** @type {Record<string, (event: any) => string>} */ ({
   missing_model: ({ model, instead }) => `${model} is not there any more: ${instead} answers`,
+  loaded: ({ model, error }) => (error ? `${model} was not loaded: ${error}` : ""),
   evicted: ({ tokens }) => `${formatCount(tokens)} tokens left the window`,
   started: ({ model, instead_of }) =>
     instead_of?.length ? `${model} answers instead of ${instead_of.join(", ")}` : "",
@@ -129,13 +129,12 @@ export class Chat {
     this.messages = signal(/** @type {Message[]} */ ([]));
     this.live = signal(/** @type {Live | null} */ (null));
     this.questions = signal(/** @type {Question[]} */ ([]));
-    this.canResume = signal(false);
+    /** The event of the model that is loaded now; null = none is. */
+    this.loading = signal(/** @type {any} */ (null));
     /** Why the last turn failed, or why the chat cannot be read. */
     this.problem = signal("");
     /** Quiet lines, by the index of the answer in front of which they stand. */
     this.notes = signal(/** @type {Map<number, string[]>} */ (new Map()));
-    /** The model that loads; "" = none. */
-    this.loading = signal("");
     /** The index of the question that is asked in other words; null = none is. */
     this.editing = signal(/** @type {number | null} */ (null));
     /** What goes with the next message: files, and what it brings back from the memory. */
@@ -205,9 +204,9 @@ export class Chat {
     batch(() => {
       this.#replace(messages[0]?.index ?? 0, messages);
       this.questions.value = questions ?? [];
-      this.canResume.value = about.can_resume;
       this.about.value = about;
       this.problem.value = "";
+      this.loading.value = null;
       // Where a turn runs, its events are replayed from its beginning.
       if (!about.running) this.live.value = null;
     });
@@ -312,16 +311,17 @@ export class Chat {
     this.notes.value = new Map([...this.notes.value].filter(([at]) => at <= index));
     this.live.value = { index, blocks: signal([]), status: signal("Waiting for the model"), stats: signal([]) };
     this.problem.value = "";
-    this.canResume.value = false;
   }
   /** @param {any} event */
   on_started({ recalled }) {
-    this.loading.value = "";
     if (recalled) this.note(`Came back: ${recalled.words?.join(", ") || "something said earlier"}`);
   }
   /** @param {any} event */
-  on_loading({ model }) {
-    this.loading.value = model;
+  on_loading(event) {
+    this.loading.value = event;
+  }
+  on_loaded() {
+    this.loading.value = null;
   }
   /** @param {any} event */
   on_text({ text }) {
@@ -399,9 +399,8 @@ export class Chat {
   on_end({ reason, error, messages, can_resume, index }) {
     this.#replace(index ?? messages[0]?.index ?? this.live.value?.index ?? 0, messages);
     this.live.value = null;
-    this.loading.value = "";
     this.questions.value = [];
-    this.canResume.value = can_resume;
+    this.about.value = { ...this.about.value, can_resume };
     this.problem.value = error?.message ?? "";
     this.spoken.value = reason === "stopped" ? "Stopped." : error ? "" : this.unspoken || "The answer is complete.";
     this.unspoken = "";

@@ -38,29 +38,18 @@ function OpenChat({ chat }) {
     if (last?.kind === "user" && !chat.isRunning.value) chat.editing.value = last.message.index;
   }
   const id = chat.id.value;
-  useEffect(
-    () =>
-      addCommands([
-        { id: "chat-write", label: "Write a message", icon: "edit", run: () => input.current?.focus() },
-        {
-          id: "chat-stop",
-          label: "Stop the answer",
-          icon: "stop",
-          keys: "Escape",
-          run: () => isRunning && chat.stop(),
-        },
-        { id: "chat-retry", label: "Answer again", icon: "retry", run: () => chat.turn("retry").catch(tell) },
-        {
-          id: "chat-edit",
-          label: "Edit the last question",
-          icon: "edit",
-          hint: "Up in an empty message",
-          run: editLast,
-        },
-        ...actionsOf(chat),
-      ]),
-    [chat, isRunning, id],
-  );
+  const stop = () => chat.isRunning.value && chat.stop();
+  const retry = () => chat.turn("retry").catch(tell);
+  useEffect(() => {
+    const hint = "Up in an empty message";
+    return addCommands([
+      { id: "chat-write", label: "Write a message", icon: "edit", run: () => input.current?.focus() },
+      { id: "chat-stop", label: "Stop the answer", icon: "stop", keys: "Escape", run: stop },
+      { id: "chat-retry", label: "Answer again", icon: "retry", run: retry },
+      { id: "chat-edit", label: "Edit the last question", icon: "edit", hint, run: editLast },
+      ...actionsOf(chat),
+    ]);
+  }, [chat, id]);
 
   // A result of the search names a message: read back to it, and show it.
   const wanted = target.value;
@@ -96,7 +85,7 @@ function OpenChat({ chat }) {
       }
       ${!isRunning && lastNotes.map((text, at) => html`<${Note} key=${at} text=${text} />`)}
       <${Problem} error=${chat.problem.value}>
-        ${rows.length > 0 && !isRunning && html`<${Button} label="Try again" icon="retry" kind="small" onClick=${() => chat.turn("retry").catch(tell)} />`}
+        ${rows.length > 0 && !isRunning && html`<${Button} label="Try again" icon="retry" kind="small" onClick=${retry} />`}
       <//>
       <${Questions} chat=${chat} />
       <${Composer} chat=${chat} handle=${input} onEditLast=${editLast} />

@@ -15,7 +15,7 @@ import { theme } from "../state.js";
 import { formatCount } from "../ui.js";
 
 /** @typedef {import("./feed.js").Sequence} Sequence */
-/** @typedef {{key: string, kind: string, start: number, stop: number, messages: number[], keep: boolean,
+/** @typedef {{kind: string, start: number, stop: number, messages: number[], keep: boolean,
  *   tokens: number}} Piece `tokens`: those that are held; of a hole those that have left */
 /** @typedef {Piece & {left: number, right: number}} Placed in pixels */
 
@@ -45,7 +45,6 @@ export const nameOf = (kind) => lookOf(kind).name;
 /** @param {string} kind */
 const colourOf = (kind) => `var(${lookOf(kind).colour ?? `--k-${kind in KINDS ? kind : "markup"}`})`;
 
-const MOTION_MS = 150;
 const GAP_PX = 3;
 const HOLE_PX = 7;
 /** At most this part of the bar is holes. */
@@ -61,13 +60,13 @@ export function piecesOf({ spans }) {
   const pieces = /** @type {Piece[]} */ ([]);
   for (const { start, stop, kind, message, keep, held } of spans) {
     const messages = message === null ? [] : [message];
-    if (held) pieces.push({ key: `${kind} ${start}`, kind, start, stop, messages, keep, tokens: held });
+    if (held) pieces.push({ kind, start, stop, messages, keep, tokens: held });
     const tokens = stop - start - held;
     const last = pieces.at(-1);
     if (tokens && last?.kind === "hole") {
       last.tokens += tokens;
       if (message !== null && last.messages.at(-1) !== message) last.messages.push(message);
-    } else if (tokens) pieces.push({ key: `hole ${start}`, kind: "hole", start, stop, messages, keep: false, tokens });
+    } else if (tokens) pieces.push({ kind: "hole", start, stop, messages, keep: false, tokens });
   }
   return pieces;
 }
@@ -146,12 +145,11 @@ export function ThinCells({ sequence, others }) {
 }
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
-const still = matchMedia("(prefers-reduced-motion: reduce)");
 const isDark = signal(dark.matches);
 dark.addEventListener("change", () => (isDark.value = dark.matches));
 
 /**
- * Draws into the canvas of `box` whenever the component is, and in each frame while pieces grow, shrink or leave.
+ * Draws into the canvas of `box` whenever the component is, and when its size changes.
  * @param {{current: HTMLElement | null}} box @param {Piece[]} pieces @param {number} n_ctx @param {number} others
  * @param {number} rows @param {number} marked the number of a piece
  * @returns {{current: Placed[]}} where the pieces are
@@ -159,57 +157,44 @@ dark.addEventListener("change", () => (isDark.value = dark.matches));
 function useDrawing(box, pieces, n_ctx, others, rows, marked) {
   const placed = useRef(/** @type {Placed[]} */ ([]));
   const look = useRef(/** @type {ReturnType<typeof lookIn> | null} */ (null));
-  /** Cells of the pieces by key: when they began to move, and as they were drawn last. */
-  const moving = useRef({ from: new Map(), drawn: new Map(), began_ms: 0 }).current;
-  useEffect(() => {
-    moving.from = moving.drawn;
-    moving.began_ms = performance.now();
-  }, [pieces]);
   useEffect(() => {
     look.current = lookIn(/** @type {HTMLElement} */ (box.current));
   }, [theme.value, isDark.value]);
   useEffect(() => {
     const element = /** @type {HTMLElement} */ (box.current);
     const canvas = /** @type {HTMLCanvasElement} */ (element.querySelector("canvas"));
-    let [frame, width, height] = [0, 0, 0];
-    /** @param {number} at_ms */
-    const draw = (at_ms) => {
-      const part = still.matches ? 1 : Math.max(0, Math.min(1, (at_ms - moving.began_ms) / MOTION_MS));
-      const cells = pieces.map(({ key, kind, tokens }) => {
-        const to = kind === "hole" ? 0 : tokens;
-        return (moving.from.get(key) ?? (moving.from.size ? 0 : to)) * (1 - part) + to * part;
-      });
-      moving.drawn = new Map(pieces.map(({ key }, at) => [key, cells[at]]));
-      placed.current = place(pieces, cells, n_ctx, width * rows);
-      const shown = { width, height, rows, others: others / n_ctx, placed: placed.current, marked };
-      paint(/** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d")), look.current, shown);
-      if (part < 1) frame = requestAnimationFrame(draw);
-    };
     // It reports the size at once, before the next picture: nothing is measured.
-    const watch = new ResizeObserver(([{ contentRect }]) => {
-      ({ width, height } = contentRect);
-      const [wide, high] = [Math.round(width * devicePixelRatio), Math.round(height * devicePixelRatio)];
-      if (canvas.width !== wide) canvas.width = wide;
-      if (canvas.height !== high) canvas.height = high;
-      cancelAnimationFrame(frame);
-      if (width) draw(performance.now());
-    });
+    const watch = new ResizeObserver(
+      ([
+        {
+          contentRect: { width, height },
+        },
+      ]) => {
+        const [wide, high] = [Math.round(width * devicePixelRatio), Math.round(height * devicePixelRatio)];
+        if (canvas.width !== wide) canvas.width = wide;
+        if (canvas.height !== high) canvas.height = high;
+        placed.current = place(pieces, n_ctx, width * rows);
+        const shown = { width, height, rows, others: others / n_ctx, placed: placed.current, marked };
+        if (width) paint(/** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d")), look.current, shown);
+      },
+    );
     watch.observe(element);
-    return () => (watch.disconnect(), cancelAnimationFrame(frame));
+    return () => watch.disconnect();
   });
   return placed;
 }
 
-/** @param {Piece[]} pieces @param {number[]} cells of each @param {number} n_ctx @param {number} length of all rows */
-function place(pieces, cells, n_ctx, length) {
-  const n_holes = pieces.filter(({ kind }) => kind === "hole").length;
+/** @param {Piece[]} pieces @param {number} n_ctx @param {number} length of all rows */
+function place(pieces, n_ctx, length) {
+  const isHole = (/** @type {Piece} */ { kind }) => kind === "hole";
+  const n_holes = pieces.filter(isHole).length;
   const hole_px = n_holes ? Math.min(HOLE_PX, (length * HOLES) / n_holes) : 0;
-  const n_held = cells.reduce((sum, n) => sum + n, 0);
+  const n_held = pieces.reduce((sum, piece) => sum + (isHole(piece) ? 0 : piece.tokens), 0);
   const scale = (length - n_holes * hole_px) / Math.max(1, n_ctx, n_held);
   let right = 0;
-  return pieces.map((piece, at) => {
+  return pieces.map((piece) => {
     const left = right;
-    right += (piece.kind === "hole" ? hole_px : 0) + cells[at] * scale;
+    right += isHole(piece) ? hole_px : piece.tokens * scale;
     return { ...piece, left, right };
   });
 }

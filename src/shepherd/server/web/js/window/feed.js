@@ -14,7 +14,7 @@ import { follow } from "../api.js";
  * @typedef {{cache: string, seq: number | string, session: string | null, tier: "cells" | "memory" | "disk",
  *   n_ctx: number, tokens: number, held: number, spans: Span[]}} Sequence
  * @typedef {{cached: number, new: number, first_token_s: number | null, tokens_per_s: number | null}} Turn
- * @typedef {{type: string, key: number, at: number, session: string | null, [field: string]: any}} Happening
+ * @typedef {{type: string, key: number, at?: number, session: string | null, [field: string]: any}} Happening
  * @typedef {{model: string, n_ctx: number, used?: number, ram_bytes?: number, disk_bytes?: number,
  *   sequences?: any[]}} Cache as `GET v1/caches` has it; before the first figures only its model and its size
  */

@@ -58,30 +58,20 @@ export function Turns({ turns }) {
 /** @param {string | null | undefined} text */
 const quoted = (text) => (text == null ? "nothing" : `“${text.replaceAll("\n", "↵")}”`);
 
-/** Of each type of happening: its icon, what is said, and what is said below.
+/** Of each type of happening: its icon, what is said, and what is said below besides its tokens and its time.
  * @type {Record<string, (of: any) => [any, string, ...any[]]>} */
 const SAYS = {
-  left: ({ reason, tokens, ms }) => [
-    "forward",
-    `Left: ${reason}`,
-    `${count(tokens)} tokens`,
-    formatDuration(ms / 1000),
-  ],
-  recalled({ words, tokens, oldest_s }) {
+  gone: () => ["forward", "Left before you looked"],
+  left: ({ reason }) => ["forward", `Left: ${reason}`],
+  recalled({ words, oldest_s }) {
     const text = words?.length ? `Came back: you said ${words.slice(0, 5).join(", ")}` : "Came back";
-    return ["back", text, `${count(tokens)} tokens`, oldest_s && `from ${formatTime(oldest_s)}`];
+    return ["back", text, oldest_s && `from ${formatTime(oldest_s)}`];
   },
   miss({ token, of, was, is, message }) {
     const text = `Cache missed from token ${count(token)} of ${count(of)}`;
     return ["warning", text, `was ${quoted(was)}`, `is ${quoted(is)}`, message != null && `in message ${message}`];
   },
-  moved: ({ from, to, tokens, ms, why }) => [
-    "memory",
-    `Moved: ${from} to ${to}`,
-    `${count(tokens)} tokens`,
-    ms != null && formatDuration(ms / 1000),
-    why,
-  ],
+  moved: ({ from, to, why }) => ["memory", `Moved: ${from} to ${to}`, why],
 };
 
 /** @param {{items: import("./feed.js").Happening[], onOpen: (left: Left) => void, nameOf?: (session: string | null) =>
@@ -93,11 +83,12 @@ export function Happenings({ items, onOpen, nameOf }) {
     ${!items.length && html`<p class="soft small">Nothing has left or come back while you look.</p>`}
     <div role="log" aria-label="What left, came back, was missed and moved"><ol>
       ${shown.map((item) => {
-        const { type, key, session, messages, at } = item;
-        const [icon, text, ...below] = SAYS[type](item);
+        const { type, key, session, messages, at, tokens, ms } = item;
+        const [icon, text, ...more] = SAYS[type](item);
+        const below = [tokens != null && `${count(tokens)} tokens`, ms != null && formatDuration(ms / 1000), ...more];
         const line = html`<${Icon} name=${icon} size=${16} />
           <span class="grow">${text}<small class="faint">${nameOf && `${nameOf(session)} · `}${below.filter(Boolean).join(", ")}</small></span>
-          <time class="small faint">${formatTime(at)}</time>`;
+          <time class="small faint">${at && formatTime(at)}</time>`;
         return html`<li key=${key} data-type=${type}>
           ${messages?.length ? html`<button type="button" onClick=${() => onOpen({ session, messages })}>${line}</button>` : line}
         </li>`;

@@ -53,6 +53,9 @@ function Panel({ chat }) {
   const isOwn = sequence === own;
   const all = isOwn ? turnsOf(chat) : (turns.value.get(session ?? "") ?? []);
   const happened = happenings.value.filter((each) => each.session === session);
+  const holes = sequence ? piecesOf(sequence).filter(({ kind }) => kind === "hole") : [];
+  if (holes.length && !happened.some(({ type }) => type === "left")) happened.push(goneBefore(session, holes));
+  const isShown = sequence || chat.id.value;
   /** @param {Left} left */
   const openLeft = (left) => (dialog.value = html`<${LeftDialog} ...${left} chat=${isOwn ? chat : null} />`);
   /** @param {Piece} piece */
@@ -69,14 +72,20 @@ function Panel({ chat }) {
     ${failure.value && html`<p class="notice" role="alert">${failure.value}</p>`}
     ${sequence && html`<${Bar} key=${session ?? keyOf(sequence)} sequence=${sequence} onOpen=${open} />`}
     ${!sequence && about.model && chat.id.value && !failure.value && html`<p class="note soft small">${reasonOf(about.model)}</p>`}
-    ${
-      (sequence || chat.id.value) &&
-      html`<${Turns} turns=${all} /><${Happenings} items=${happened} onOpen=${openLeft} />`
-    }
+    ${isShown && html`<${Turns} turns=${all} /><${Happenings} items=${happened} onOpen=${openLeft} />`}
     <${Pool} shown=${sequence} onChoose=${choose} />
-    ${!sequence && !chat.id.value && html`<${Happenings} items=${happenings.value} onOpen=${openLeft} nameOf=${titleOf} />`}
+    ${!isShown && html`<${Happenings} items=${happenings.value} onOpen=${openLeft} nameOf=${titleOf} />`}
   </div>`;
 }
+
+/** What left before the page looked. @param {string | null} session @param {Piece[]} holes */
+const goneBefore = (session, holes) => ({
+  type: "gone",
+  key: 0,
+  session,
+  messages: [...new Set(holes.flatMap(({ messages }) => messages))],
+  tokens: holes.reduce((sum, { tokens }) => sum + tokens, 0),
+});
 
 /** Why there is no bar. @param {string} model */
 const reasonOf = (model) =>
@@ -93,11 +102,8 @@ function Bar({ sequence, onOpen }) {
   const kept = spans.reduce((sum, each) => sum + (each.keep ? each.held : 0), 0);
   const counts = new Map(Object.keys(KINDS).map((kind) => [kind, 0]));
   for (const { kind, tokens } of piecesOf(sequence)) counts.set(kind, (counts.get(kind) ?? 0) + tokens);
-  counts
-    .set("others", others)
-    .set("keep", kept)
-    .set("free", Math.max(0, n_ctx - held - others));
-  const legend = [...counts].filter(([, n]) => n);
+  const rest = { others, keep: kept, free: Math.max(0, n_ctx - held - others) };
+  const legend = Object.entries({ ...Object.fromEntries(counts), ...rest }).filter(([, n]) => n);
   const total = `${count(held)} of ${count(n_ctx)} tokens`;
   const summary = `${total}: ${legend.map(([kind, n]) => `${nameOf(kind).toLowerCase()} ${count(n)}`).join(", ")}.`;
   return html`<section class="bar">
@@ -146,8 +152,7 @@ function Pool({ shown, onChoose }) {
         <ul>
           ${rows.map((each) => {
             const { state, idle_s } = figures.find(({ seq }) => seq === each.seq) ?? {};
-            const place =
-              idle_s > 5 ? `${PLACES[each.tier]}, idle ${formatDuration(Math.floor(idle_s))}` : PLACES[each.tier];
+            const idle = idle_s > 5 ? `, idle ${formatDuration(Math.floor(idle_s))}` : "";
             const chat = listed(each.session);
             return html`<li key=${keyOf(each)}>
               <button type="button" aria-current=${each === shown ? "true" : undefined}
@@ -155,7 +160,7 @@ function Pool({ shown, onChoose }) {
                 <span class="title">${titleOf(each.session)}</span>
                 <span class="figures">${count(each.held)}</span>
                 <span class="share" data-tier=${each.tier} style=${{ "--share": each.held / n_ctx }} />
-                <span class="figures faint">${STATES[state] ?? place}</span>
+                <span class="figures faint">${STATES[state] ?? PLACES[each.tier] + idle}</span>
               </button>
             </li>`;
           })}
