@@ -23,7 +23,7 @@ from typing import IO, Any
 
 import pytest
 
-from shepherd.cli.main import main
+from shepherd.cli.main import cli
 
 TIMEOUT_S = 120.0
 """Only a command that hangs runs that long."""
@@ -104,14 +104,14 @@ def serve(
 
 
 def _main(words: list[str]) -> int:
-    """Run the entry point on new streams; its exit status."""
+    """Run the program on new streams, but for what `main` does to its process; the exit status."""
     before = sys.argv, sys.stdin, sys.stdout, sys.stderr
     sys.argv = ["shepherd", *words]
     sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115 - they live
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - as long
     sys.stderr = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115 - as the command
     try:
-        main()
+        cli.main(prog_name="shepherd")
     except SystemExit as left:
         if isinstance(left.code, str):
             print(left.code, file=sys.stderr)

@@ -38,6 +38,7 @@ from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.media import tokens_of
 from shepherd.engine.prefill import SpeedEstimate
 from shepherd.engine.scheduler import EngineOptions, Scheduler
+from shepherd.engine.speculation import DecodeCost
 
 BYTES = 256
 """Tokens 0..255 are the bytes themselves; specials follow."""
@@ -68,6 +69,24 @@ class SteadySpeed(SpeedEstimate):
 
 
 SLOW = SteadySpeed(decode_s=0.01, token_s=0.005)
+
+
+class SteadyCost(DecodeCost):
+    """A machine on which each further token of a decode costs the same part of the first one."""
+
+    def __init__(self, part: float) -> None:
+        super().__init__()
+        self._part = part
+
+    @property
+    def is_known(self) -> bool:
+        return True
+
+    def seconds(self, n: int) -> float:
+        return 0.01 * (1 + self._part * (n - 1))
+
+    def observe(self, n: int, seconds: float, token_s: float) -> None:
+        pass
 
 
 def scheduler_on(
@@ -151,6 +170,8 @@ class Faults:
     """Position whose decode raises something that is not an `EngineError`: a bug."""
     full_at: int | None = None
     """Tokens of one sequence that the library has room for, whatever the ledger says."""
+    stops_at: int | None = None
+    """Position at which a decode is interrupted, once; what is before it is computed."""
     can_remove: bool = True
     lies_about_length: int = 0
     """Added to the true highest position."""
@@ -198,7 +219,7 @@ class FakeRuntime:
         """The keys of the images that can be computed at once."""
         self._n_cells_made = 0
         self._interrupted = threading.Event()
-        self._last: tuple[int, ...] = ()
+        self._last: tuple[Chunk, ...] = ()
 
     def tokens(self, seq: int) -> list[int]:
         """What a sequence holds, by position."""
@@ -237,6 +258,12 @@ class FakeRuntime:
                     return "aborted"
         if self._interrupted.is_set():
             return "aborted"
+        is_whole = faults.stops_at is None or not any(
+            chunk.position < faults.stops_at < chunk.position + len(chunk.tokens) for chunk in batch
+        )
+        if faults.stops_at is not None and not is_whole:
+            parts = [chunk._replace(tokens=chunk.tokens[: max(0, faults.stops_at - chunk.position)]) for chunk in batch]
+            batch, faults.stops_at = [chunk for chunk in parts if chunk.tokens], None
         self.batches.append(tuple(batch))
         assert len({chunk.adapters for chunk in batch}) == 1, "one decode has one set of adapters"
         for chunk in batch:
@@ -248,8 +275,8 @@ class FakeRuntime:
             self.read_with[chunk.seq] = chunk.adapters
             for at, token in enumerate(chunk.tokens, chunk.position):
                 self.places[chunk.seq][at] = self._new_cell(token, chunk.adapters)
-        self._last = tuple(chunk.seq for chunk in batch)
-        return "ok"
+        self._last = tuple(batch)
+        return "ok" if is_whole else "aborted"
 
     def prepare(self, media: Sequence[Media], on_ready: Callable[[], None]) -> bool:
         """Every image is encoded when it is asked for the second time."""
@@ -261,12 +288,19 @@ class FakeRuntime:
 
     def scorer(self, chunk: int, n_top: int, behind: int = 0) -> Callable[[int], Scored]:
         """What the made-up model says has nine tenths of the probability; all others share the rest."""
-        tokens = self.tokens(self._last[chunk])
-        likeliest = self.next_token(tokens[: len(tokens) - behind])
+        likeliest = self.next_token(self.seen(chunk, behind))
         rest = math.log(0.1 / (self.n_vocab - 1))
         order = [likeliest, *(token for token in range(min(n_top + 1, self.n_vocab)) if token != likeliest)]
         top = tuple((token, math.log(0.9) if token == likeliest else rest) for token in order[:n_top])
         return lambda token: Scored(token, math.log(0.9) if token == likeliest else rest, top)
+
+    def seen(self, chunk: int, behind: int) -> list[int]:
+        """What the model has read where it computed these logits."""
+        last = self._last[chunk]
+        assert behind == 0 or (last.each and behind < len(last.tokens)), "there are no logits"
+        assert last.logits or last.each, "there are no logits"
+        tokens = self.read[last.seq] if self.memory.rollback == "none" else self.tokens(last.seq)
+        return tokens[: len(tokens) - behind]
 
     def sampler(self, sampling: Sampling, history: Sequence[int], mask: Mask | None = None) -> FakeSampler:
         self.samplings.append(sampling)
@@ -361,13 +395,15 @@ class FakeSampler:
         self._runtime = runtime
         self._mask = mask
 
-    def sample_scored(self, chunk: int, n_top: int) -> Scored:
-        return Scored(token := self.sample(chunk), 0.0, ((token, 0.0),)[:n_top])
+    def n_possible(self, draft: Sequence[int]) -> int:
+        return len(draft) if self._mask is None else self._mask.n_allowed(draft)
 
-    def sample(self, chunk: int) -> int:
+    def sample_scored(self, chunk: int, n_top: int, behind: int = 0) -> Scored:
+        return Scored(token := self.sample(chunk, behind), 0.0, ((token, 0.0),)[:n_top])
+
+    def sample(self, chunk: int, behind: int = 0) -> int:
         runtime, mask = self._runtime, self._mask
-        seq = runtime._last[chunk]
-        token = runtime.next_token(runtime.read[seq] if runtime.memory.rollback == "none" else runtime.tokens(seq))
+        token = runtime.next_token(runtime.seen(chunk, behind))
         if mask is None:
             return token
         if not mask.allows(token):

@@ -64,6 +64,8 @@ class Setup:
     """More options for llama-server."""
     ours: Mapping[str, object] = field(default_factory=dict)
     """More keys of the model for Shepherd."""
+    repeatable: bool = False
+    """Shepherd's cache computes one conversation at a time, and repeatably."""
     source: Path | None = None
     """Another `src` folder that Shepherd runs from: one of an earlier commit."""
 
@@ -142,7 +144,8 @@ def _ours(setup: Setup, port: int, folder: Path) -> list[str]:
     def table(name: str, values: Mapping[str, object]) -> str:
         return f"[{name}]\n" + "".join(f"{key} = {_toml(value)}\n" for key, value in values.items())
 
-    cache = {"model": "bench", "n_ctx": setup.n_ctx, "sequences": setup.sequences}
+    cache: dict[str, object] = {"model": "bench", "n_ctx": setup.n_ctx}
+    cache |= {"repeatable": True} if setup.repeatable else {"sequences": setup.sequences}
     tables = [
         table("server", {"host": "127.0.0.1", "port": port}),
         table(

@@ -89,7 +89,7 @@ class Verdict:
 
 
 def _rivals(row: Row) -> list[str]:
-    return [name for name in row.rounds if name.startswith(("llama-", "before")) and row.ratios(name)]
+    return [name for name in row.rounds if name.startswith(("llama-", "before", "without")) and row.ratios(name)]
 
 
 def _interval(ratios: Sequence[float]) -> list[float]:

@@ -391,6 +391,14 @@ def test_everything_about_the_kv_cache_can_be_said(load: Load, tmp_path: Path) -
     assert made.warnings == ()
 
 
+def test_a_repeatable_cache_computes_one_request_at_a_time(load: Load) -> None:
+    (cache,) = load("[caches.main]\nrepeatable = true").caches
+    assert cache == config.CacheConfig("main", "lamb", repeatable=True, sequences=1)
+    assert load("[caches.main]\nrepeatable = true\nsequences = 1").caches == (cache,)
+    (cache,) = load("[caches.main]\nrepeatable = false\nsequences = 8").caches
+    assert cache.sequences == 8
+
+
 def test_a_stronger_layer_changes_one_key_of_the_kv_cache(load: Load, tmp_path: Path) -> None:
     made = load("[kv]\nlow_water = 0.5", user='[kv]\nlow_water = 0.9\ndisk = true\nfolder = "~/warm"')
     assert made.kv == config.KvConfig(low_water=0.5, disk=True, folder=str(tmp_path / "home/warm"))
@@ -698,6 +706,10 @@ REFUSED = [
     ("[models.a]\ngpu_layers = 1", r"models\.a: has no path: give a file"),
     ("[caches.c]\nsequences = 0", r"caches\.c\.sequences: got 0, expected a whole number from 1 to 64"),
     ("[caches.c]\nsequences = 65", r"caches\.c\.sequences: got 65, expected a whole number from 1 to 64"),
+    (
+        "[caches.c]\nrepeatable = true\nsequences = 2",
+        r"caches\.c\.sequences: got 2, but a repeatable cache computes one request at a time: leave it out",
+    ),
     ("[caches.c]\nqueue = 0", r"caches\.c\.queue: got 0, expected a whole number from 1 to 10000"),
     ("[caches.c]\nqueue = 1.5", r"caches\.c\.queue: got 1\.5, expected a whole number"),
     ("[caches.c]\noverflow = 'evct'", r'caches\.c\.overflow: got "evct", expected one of error, evict'),
@@ -705,6 +717,8 @@ REFUSED = [
     ("[caches.c]\nwindow = '8y'", r'caches\.c\.window: got "8y", expected a number of tokens'),
     ("[caches.c]\nwindow = 0.5", r"caches\.c\.window: got 0\.5"),
     ("[caches.c]\nwindow = true", r"caches\.c\.window: got true"),
+    ("[caches.c]\nspeculate = 8", r'caches\.c\.speculate: got 8, expected true, false, or "auto"'),
+    ("speculate = 'yes'", r'speculate: got "yes", expected true, false, or "auto"'),
     (
         "[caches.c]\nleaving = {tasks = true}",
         r"caches\.c\.leaving: got .*, expected a table with some of stale_results",
@@ -1013,6 +1027,15 @@ def test_a_window_is_tokens_or_so_many_times_the_context(load: Load, text: str, 
     assert (made.window, dict(made.leaving)) == (window, {"task": False})
     (again,) = load(config.to_toml(load(f"[caches.main]\nwindow = {text}\nleaving = {{task = false}}"))).caches
     assert again == made
+
+
+@pytest.mark.parametrize(("text", "speculates"), [("true", True), ("false", False), ("'auto'", None)])
+def test_drafts_are_on_or_off_or_as_the_engine_has_them(load: Load, text: str, speculates: bool | None) -> None:
+    for written in (f"speculate = {text}", f"[caches.main]\nspeculate = {text}"):
+        (made,) = load(written).caches
+        assert made.speculate is speculates
+        (again,) = load(config.to_toml(load(written))).caches
+        assert again == made
 
 
 def test_a_window_without_a_model_of_this_machine_is_ignored_and_that_is_said(load: Load) -> None:

@@ -159,7 +159,14 @@ class Conversations:
         return session
 
     def chat(
-        self, target: Target, *, user: str | None, owner: str = "", person: Person | None = None, tools: bool = True
+        self,
+        target: Target,
+        *,
+        user: str | None,
+        owner: str = "",
+        person: Person | None = None,
+        journal: FileJournal | None = None,
+        tools: bool = True,
     ) -> Session:
         """A new conversation with a model of its own, which is loaded at its turns only. `owner`: as that of a
         request; the rest is as for `session`.
@@ -168,17 +175,20 @@ class Conversations:
         be opened.
         """
         backend, n_ctx, _ = self._of_chat(target)
-        return Session(
+        session = Session(
             backend,
             model=self._model_of(target),
             n_ctx=n_ctx,
             system=self._config.system,
-            toolbox=self._chat_box(target, user, person) if tools else None,
+            toolbox=self._chat_box(target, user, person, journal) if tools else None,
             user=user,
             owner=owner,
             recall=self._config.memory.recall is not False,
             **self._settings(user),
         )
+        if journal is not None:
+            self._journals[session] = journal
+        return session
 
     def _settings(self, user: str | None) -> dict[str, Any]:
         """What the configuration says of every conversation, as arguments of `Session`."""
@@ -196,7 +206,8 @@ class Conversations:
         backend, n_ctx, _ = self._of_chat(target)
         box = session.toolbox
         if box is not None:
-            box = self._chat_box(target, session.user, getattr(getattr(box, "permission", None), "person", None))
+            person = getattr(getattr(box, "permission", None), "person", None)
+            box = self._chat_box(target, session.user, person, self._journals.get(session))
         session.move(backend, model=self._model_of(target), n_ctx=n_ctx, toolbox=box)
 
     @asynccontextmanager
@@ -244,7 +255,9 @@ class Conversations:
         backend = _OwnFirst(self._dispatcher, self._route_to(target.cache))
         return backend, lambda: self.describe(target.cache).n_ctx, count
 
-    def _chat_box(self, target: Target, user: str | None, person: Person | None) -> ConversationToolbox | None:
+    def _chat_box(
+        self, target: Target, user: str | None, person: Person | None, journal: FileJournal | None
+    ) -> ConversationToolbox | None:
         if not self._toolset.wants_tools:
             return None
         _, n_ctx, count = self._of_chat(target)
@@ -254,6 +267,7 @@ class Conversations:
             user=user,
             store=self._stores.find_store(user),
             person=person,
+            journal=journal,
             is_tiny=self.describe(target.cache).embedded,
         )
 

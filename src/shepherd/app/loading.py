@@ -51,6 +51,7 @@ logger = logging.getLogger(__name__)
 
 SWITCH_INTERVAL_S = 0.0002
 
+_SPECULATES = EngineOptions().speculate
 LOW_WATER = 0.75
 """Share of the context that an eviction leaves, by default."""
 
@@ -244,6 +245,7 @@ class ModelLoader:
                     flash_attention=model.flash_attn,
                     cache_type_k=plan.cells.types[0],
                     cache_type_v=plan.cells.types[1],
+                    repeatable=plan.cache.repeatable,
                 ),
                 EngineOptions(
                     sequences=plan.cache.sequences,
@@ -252,6 +254,7 @@ class ModelLoader:
                     n_positions=kv.n_positions,
                     reuse_tail=kv.reuse_tail,
                     stall_s=kv.stall_s,
+                    speculate=_SPECULATES if plan.cache.speculate is None else plan.cache.speculate,
                     tiers=Tiers(
                         kv.ram_bytes // len(self.config.caches), self._folder if kv.disk else None, kv.disk_bytes
                     ),
@@ -369,6 +372,7 @@ class ModelLoader:
                 thinking=self.config.reasoning,
                 on_full=cache.overflow or ("error" if cache.window is None else "evict"),
                 n_window=None if cache.window is None else plan.n_window,
+                repeatable=cache.repeatable,
                 adapters=entry.adapters,
                 adapter_hashes=opened.adapter_hashes,
                 leaving=None if cache.window is None else LeavingPolicy(**cache.leaving),

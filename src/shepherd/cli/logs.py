@@ -25,7 +25,7 @@ _NAMES = {logging.WARNING: "WARN", logging.CRITICAL: "ERROR"}
 
 class _Format(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        text = _CONTROL.sub(_visible, record.getMessage())
+        text = _CONTROL.sub(lambda found: repr(found[0])[1:-1], record.getMessage())
         if record.name != LOADING or logging.getLogger("shepherd").isEnabledFor(logging.INFO):
             text = f"[{_level(record):<5}] {text}"
         if record.exc_info:
@@ -47,10 +47,6 @@ class _JsonFormat(logging.Formatter):
 
 def _level(record: logging.LogRecord) -> str:
     return _NAMES.get(record.levelno, record.levelname)
-
-
-def _visible(found: re.Match[str]) -> str:
-    return repr(found[0])[1:-1]
 
 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")

@@ -29,7 +29,7 @@ DRAW_S = 0.2
 
 def budget_s(text: str) -> float:
     """The seconds that a text such as `90s` or `5m` means. Raises: `InvalidRequest`."""
-    from shepherd.config.quantity import seconds
+    from shepherd.config.kinds import seconds
 
     try:
         found = seconds(text)

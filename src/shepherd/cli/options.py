@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -96,75 +96,63 @@ class Model(click.ParamType):  # type: ignore[type-arg]  # generic in new versio
         return [*map(CompletionItem, names), *others, CompletionItem(incomplete, type="file")]
 
 
-class PulledName(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
-    """A model that Shepherd pulled, or an unfinished pull."""
+class Named(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
+    """A name that the shell completes."""
 
-    name = "MODEL"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from pathlib import Path
-
-        from shepherd.models.pull.staging import unfinished
-        from shepherd.models.pulled import models_folder, pulled_models
-
-        root = models_folder(os.environ, Path.home())
-        here = (each.name for each in pulled_models(root))
-        return _beginning(incomplete, (*here, *(each.name for each in unfinished(root))))
-
-
-class PullSource(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
-    """A model that can be pulled: of those, the suggested ones, unfinished pulls, and the models that are here."""
-
-    name = "SOURCE"
+    def __init__(self, name: str, find: Callable[[str], Iterable[str]]) -> None:
+        """`find`: the names for what is typed so far; others are left out. Only completion calls it."""
+        self.name, self._find = name, find
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from shepherd.models.suggestions import SUGGESTIONS
+        return _beginning(incomplete, self._find(incomplete))
 
-        here = PulledName().shell_complete(ctx, param, incomplete)
-        return [*here, *_beginning(incomplete, [each.spec for each in SUGGESTIONS])]
+
+def _pulled(incomplete: str) -> Iterable[str]:
+    """The models that Shepherd pulled, and unfinished pulls."""
+    from pathlib import Path
+
+    from shepherd.models.pull.staging import unfinished
+    from shepherd.models.pulled import models_folder, pulled_models
+
+    root = models_folder(os.environ, Path.home())
+    return (*(each.name for each in pulled_models(root)), *(each.name for each in unfinished(root)))
+
+
+def _suggested() -> list[str]:
+    from shepherd.models.suggestions import SUGGESTIONS
+
+    return [each.spec for each in SUGGESTIONS]
+
+
+def _machines(incomplete: str) -> Iterable[str]:
+    from shepherd.models.machines import MACHINES, THIS
+
+    return (THIS, *(each.name for each in MACHINES))
+
+
+def _formats(incomplete: str) -> Iterable[str]:
+    from shepherd.models.outline import FORMATS
+
+    return FORMATS
+
+
+def _backends(incomplete: str) -> Iterable[str]:
+    from shepherd.engine.llamacpp.build import BACKENDS
+
+    return BACKENDS
+
+
+def _providers(incomplete: str) -> Iterable[str]:
+    from shepherd.cli import known_providers
+
+    return known_providers.completions(incomplete)
 
 
 class PlannedModel(Model):
     """A model that can be planned for: of those, the ones that are here and the suggested ones."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from shepherd.models.suggestions import SUGGESTIONS
-
-        suggested = _beginning(incomplete, [each.spec for each in SUGGESTIONS])
-        return [*super().shell_complete(ctx, param, incomplete), *suggested]
-
-
-class MachineName(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
-    """A machine of the planner's table."""
-
-    name = "NAME"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from shepherd.models.machines import MACHINES, THIS
-
-        return _beginning(incomplete, [THIS, *(each.name for each in MACHINES)])
-
-
-class FormatName(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
-    """A number format of weights."""
-
-    name = "NAME"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from shepherd.models.outline import FORMATS
-
-        return _beginning(incomplete, FORMATS)
-
-
-class BackendName(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
-    """A kind of device that the native library can be built for."""
-
-    name = "NAME"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from shepherd.engine.llamacpp.build import BACKENDS
-
-        return _beginning(incomplete, BACKENDS)
+        return [*super().shell_complete(ctx, param, incomplete), *_beginning(incomplete, _suggested())]
 
 
 class Topic(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
@@ -184,15 +172,12 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[CompletionItem]:
     return [CompletionItem(name) for name in sorted(set(names)) if name.startswith(incomplete)]
 
 
-class ProviderName(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
-    """A provider: one of the configuration, or one that has a key."""
-
-    name = "NAME"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from shepherd.cli import known_providers
-
-        return [*map(CompletionItem, known_providers.completions(incomplete))]
+PULLED = Named("MODEL", _pulled)
+PULL_SOURCE = Named("SOURCE", lambda typed: (*_pulled(typed), *_suggested()))
+MACHINE = Named("NAME", _machines)
+FORMAT = Named("NAME", _formats)
+BACKEND = Named("NAME", _backends)
+PROVIDER = Named("NAME", _providers)
 
 
 def _option(*flags: str, **settings: Any) -> click.Option:
@@ -245,6 +230,11 @@ OPTIONS: Mapping[str, tuple[click.Option, ...]] = {
             flag_value="evict",
             default=None,
             help="Remove the oldest turns from a full context.",
+        ),
+        _option(
+            "--speculate/--no-speculate",
+            default=None,
+            help="Draft what a conversation may repeat, and check the drafts in one step, or not.",
         ),
         _option("--gpu-layers", type=layers, metavar="N", help="Layers to put on the GPU; 'all' for every one."),
         _option("--rpc-servers", **_NAMES, help="Spread the model over these workers, HOST:PORT with commas between."),

@@ -28,9 +28,6 @@ EMBEDDED_NOTE = (
     "A tiny model, for trying things out; better: shepherd models suggest, shepherd pull, shepherd MODEL.gguf"
 )
 
-WAYS = {True: "prompts leave this machine", False: "prompts stay on this machine"}
-"""By `ActiveModel.is_away`."""
-
 
 def is_terminal(stream: Any) -> bool:
     """Whether `stream` is a terminal that understands escape codes."""
@@ -145,6 +142,8 @@ def banner(
 ) -> list[str]:
     """The first lines of a chat or a server; `n_tools` counts the tools offered to the model. `memory`: where the
     memory is, if not at the usual place. `instructions`: the files of the folder that the model has got."""
+    from shepherd.core.status import WAYS
+
     lines = [
         f"Shepherd LLM System v{version}",
         f"Backend: {facts.backend}",

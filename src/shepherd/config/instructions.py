@@ -2,23 +2,27 @@
 
     working folder ─ up to the root of its git repository ─▶ AGENTS.md, else CLAUDE.md, of each folder
                                                               └─▶ InstructionFile, the nearest last
-    files ─ is_trusted ─ given: those that fit ─▶ one text
+    files ─ trusted already, or a person is asked ─ given: those that fit ─▶ one text
 
 The chat of the terminal and the chats of the server read them alike. A file that cannot be read is a sentence, and
-never ends a start. Not here: the question in the terminal (`cli/chat/instructions.py`).
+never ends a start. Not here: how a person is asked.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from shepherd.config.load import given_consent
 from shepherd.config.trust import FolderFile, Risk, TrustStore
 from shepherd.process.files import read_within
+from shepherd.process.pools import in_pool
+
+Confirm = Callable[[str], Awaitable[bool]]
+"""Asks a person a question."""
 
 NAMES = ("AGENTS.md", "CLAUDE.md")
 """Of one folder, the first that is there is read."""
@@ -40,7 +44,9 @@ class InstructionFile:
 
 @dataclass(frozen=True, slots=True)
 class Found:
+    all: tuple[InstructionFile, ...] = ()
     files: tuple[InstructionFile, ...] = ()
+    """Those that the user trusts."""
     left_out: tuple[str, ...] = ()
     """A sentence about each other file."""
 
@@ -83,18 +89,25 @@ def find(folder: Path) -> tuple[tuple[InstructionFile, ...], tuple[str, ...]]:
     return tuple(found), tuple(wrong)
 
 
-def is_trusted(found: InstructionFile, env: Mapping[str, str]) -> bool | None:
-    """Whether the user trusts a file; None where the user may still be asked. Raises: `ConfigError`."""
-    if (consent := given_consent(env)) is not None:
-        return consent(found.file)
-    return True if found.file in TrustStore.of_user() else None
-
-
-def trusted(folder: Path, env: Mapping[str, str]) -> Found:
-    """The files for work in `folder` that the user trusts already. Raises: `ConfigError`."""
-    found, wrong = find(folder)
-    files = tuple(each for each in found if is_trusted(each, env))
-    return Found(files, (*wrong, *(each.file.left_out for each in found if each not in files)))
+async def read(
+    folder: Path, env: Mapping[str, str], confirm: Confirm | None, refused: Collection[FolderFile] = ()
+) -> Found:
+    """The files for work in `folder` that the user trusts. About one that is new or has changed `confirm` asks; None =
+    it is left out, as those that were `refused` before. Raises: `ConfigError`."""
+    found, wrong = await in_pool("files", find, folder)
+    consent, trusted = given_consent(env), TrustStore.of_user()
+    files = []
+    for each in found:
+        is_trusted = await in_pool("files", trusted.__contains__, each.file) if consent is None else consent(each.file)
+        if not is_trusted and consent is None and confirm is not None and each.file not in refused:
+            risk = each.file.risks[0]
+            is_trusted = await confirm(
+                f"{each.file.path} ({risk.value}) is new here, or has changed. It {risk.effect}. Trust it?"
+            )
+            if is_trusted:
+                trusted.add(each.file)
+        files += [each] if is_trusted else []
+    return Found(found, tuple(files), (*wrong, *(each.file.left_out for each in found if each not in files)))
 
 
 def given(files: Sequence[InstructionFile], n_ctx: int, count: Callable[[str], int]) -> Given:

@@ -91,7 +91,7 @@ class Resolver:
         models = [self._model(*entry) for entry in self.models.items()]
         greedy = Sampling(temperature=0)  # the embedded model is too small to sample from
         models = [replace(m, sampling=m.sampling.over(greedy)) if m.path == "embedded" else m for m in models]
-        caches = tuple(_built(CacheConfig, *entry) for entry in self.caches.items())
+        caches = tuple(_cache(*entry) for entry in self.caches.items())
         providers = tuple(row for entry in self.providers.items() for row in self._provider_rows(*entry))
         self._check_privacy(rules, rules_setting, {provider.name: provider for provider in providers})
         self.warnings += dead_rules(rules, rules_setting.file)
@@ -651,6 +651,18 @@ def _built(cls: Callable[..., _T], name: str, entry: Mapping[str, Setting]) -> _
         if words:
             values[inner] = made(**{word.partition(".")[2]: values.pop(word) for word in words})
     return cls(name=name, **values)
+
+
+def _cache(name: str, entry: Mapping[str, Setting]) -> CacheConfig:
+    cache = _built(CacheConfig, name, entry)
+    if not cache.repeatable:
+        return cache
+    if "sequences" in entry and cache.sequences > 1:
+        why = (
+            f"got {cache.sequences}, but a repeatable cache computes one request at a time: leave it out, or make it 1"
+        )
+        raise entry["sequences"].error(why)
+    return replace(cache, sequences=1)
 
 
 def model_name(spec: str) -> str:

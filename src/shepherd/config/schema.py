@@ -155,6 +155,8 @@ class CacheConfig:
     """Conversations that are computed at the same time."""
     queue: int = key(whole(1, 10_000), 64)
     """Requests that may wait for their turn; further ones are refused."""
+    repeatable: bool = key(kinds.FLAG, False)
+    """The same request gives the same tokens, whatever was asked before it and beside it; see `docs/config.md`."""
     overflow: OnFull | None = key(kinds.OVERFLOW)
     """None = `evict` for our own conversations and where there is a window, `error` for other HTTP clients, which hold
     their history."""
@@ -164,6 +166,8 @@ class CacheConfig:
     """Where there is a window: what leaves before whole turns, and what leaves last (`LeavingPolicy`)."""
     digest: bool = key(kinds.FLAG, False)
     """The model writes a digest of each conversation that a client compacts."""
+    speculate: bool | None = key(kinds.AUTO_FLAG)
+    """Draft what a conversation may repeat, where a request does not say; None = as the engine does by default."""
     cache_type_k: str | None = key(kinds.CACHE_TYPE)
     cache_type_v: str | None = key(kinds.CACHE_TYPE)
     description: str = key(kinds.ANY_TEXT, "")
@@ -632,6 +636,7 @@ SCHEMA: Mapping[str, Kind | Table] = {
     "isolate": kinds.FLAG,
     "overflow": kinds.OVERFLOW,
     "window": kinds.WINDOW,
+    "speculate": kinds.AUTO_FLAG,
     "sampling": kinds.SAMPLING,
     "api_keys": Table(dict.fromkeys(("openai", "anthropic", "gemini", "grok"), kinds.SECRET)),
 }
@@ -639,6 +644,7 @@ SHORTHANDS = (
     ("context_size", "caches", "n_ctx"),
     ("overflow", "caches", "overflow"),
     ("window", "caches", "window"),
+    ("speculate", "caches", "speculate"),
     ("gpu_layers", "models", "gpu_layers"),
     ("rpc_servers", "models", "rpc_servers"),
     ("threads", "models", "n_threads"),

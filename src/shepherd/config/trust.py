@@ -87,7 +87,17 @@ NEEDS_TRUST: Mapping[str, str] = {
 }
 """Glob over keys -> what the setting does; the first match counts. An empty text: nothing that needs trust."""
 HARMLESS = (
-    *("model_path", "models.*", "caches.*", "sampling.*", "context_size", "window", "overflow", "gpu_layers"),
+    *(
+        "model_path",
+        "models.*",
+        "caches.*",
+        "sampling.*",
+        "context_size",
+        "window",
+        "overflow",
+        "speculate",
+        "gpu_layers",
+    ),
     *("threads", "batch", "tensorrt.*"),
     *("flash_attn", "isolate", "cache_type_?", "thinking", "show_thinking"),
     *("max_tokens", "strict_max_tokens", "reserve"),

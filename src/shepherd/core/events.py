@@ -38,6 +38,10 @@ class Usage:
     """How many of `output` were reasoning."""
     recalled: int = 0
     """How many of the prompt were quotes from the memory."""
+    drafted: int = 0
+    """Tokens that were proposed from what the conversation holds already, and checked together ..."""
+    accepted: int = 0
+    """... and how many of these are in `output`."""
 
     def __add__(self, other: Usage) -> Usage:
         """Of two requests together."""
@@ -48,6 +52,8 @@ class Usage:
             self.output + other.output,
             self.reasoning + other.reasoning,
             self.recalled + other.recalled,
+            self.drafted + other.drafted,
+            self.accepted + other.accepted,
         )
 
     @property

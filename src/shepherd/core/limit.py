@@ -37,6 +37,11 @@ Clients send 4, or the names of some speakers besides."""
 MAX_BIAS_BYTES = 256
 """Of a text in `logit_bias`. Clients send words."""
 
+MAX_DRAFT = 1024
+"""Tokens of a draft: llama-server's limit of its own options. Longer ones do not pay on any machine."""
+MAX_PREDICTED, MAX_PREDICTED_CHARS = 256, 1_000_000
+"""Texts that a client expects in an answer, and their characters together: a large file, which an edit repeats."""
+
 MAX_STOPS = 256
 """Stop strings of a request. OpenAI takes 4; agents send up to about 20."""
 MAX_STOP_CHARS = 4096
@@ -80,6 +85,12 @@ def check_breakers(breakers: Sequence[str], field: str = "dry_sequence_breakers"
     check_size(field, "strings", len(breakers), MAX_BREAKERS)
     for at, breaker in enumerate(breakers):
         check_size(f"{field}[{at}]", "bytes", len(breaker.encode("utf-8", "replace")), MAX_BREAKER_BYTES)
+
+
+def check_predicted(texts: Sequence[str], field: str = "predicted") -> None:
+    """Raises: `InvalidRequest`."""
+    check_size(field, "texts", len(texts), MAX_PREDICTED)
+    check_size(field, "characters", sum(map(len, texts)), MAX_PREDICTED_CHARS)
 
 
 def check_stops(stops: Sequence[str], field: str = "stop") -> None:

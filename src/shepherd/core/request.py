@@ -165,6 +165,10 @@ class Request:
     grammar: Grammar | None = None
     parallel_calls: bool | None = None
     """False: at most one call in this answer."""
+    speculate: int | None = None
+    """Most tokens that are drafted at a time from what the conversation holds; 0: none. None: as the cache does."""
+    predicted: tuple[str, ...] = ()
+    """Texts that the client expects in the answer: drafts come from them, too."""
     completion: Completion | None = None
     """A bare prompt in place of messages."""
     logprobs: int | None = None
@@ -211,3 +215,5 @@ class Request:
         limit.check_count("max_tokens", self.max_tokens or 0, limit.INT64_MAX)
         limit.check_count("logprobs", self.logprobs or 0, limit.INT32_MAX)
         limit.check_stops(self.stop)
+        limit.check_count("speculate", self.speculate or 0, limit.MAX_DRAFT)
+        limit.check_predicted(self.predicted)

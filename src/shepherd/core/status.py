@@ -122,6 +122,10 @@ class Health:
     """Of each provider with several servers, the servers."""
 
 
+WAYS = {True: "prompts leave this machine", False: "prompts stay on this machine"}
+"""By `ActiveModel.is_away`."""
+
+
 @dataclass(frozen=True, slots=True)
 class ActiveModel:
     """A cache and its model, as the banner shows them."""

@@ -14,16 +14,6 @@ from shepherd.dialects.render.prompt import render
 from shepherd.dialects.render.template import Template
 
 __all__ = [
-    "TOOLS",
-    "Dialect",
-    "Parser",
-    "Piece",
-    "Prompt",
-    "Segment",
-    "Template",
-    "detect",
-    "get",
-    "names",
-    "parse",
+    "TOOLS", "Dialect", "Parser", "Piece", "Prompt", "Segment", "Template", "detect", "get", "names", "parse",
     "render",
-]
+]  # fmt: skip

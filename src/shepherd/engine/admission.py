@@ -116,7 +116,7 @@ class Admission:
                     planned, source = replace(planned, source=restored), replace(found.match, resident=restored)
                 recent = self.pool.recent(job.owner)
                 diverged = decision_log.find_divergence(recent, task.tokens, job, source)
-                n_source = len(source.resident) if source else 0
+                n_source = self._n_usable(task, source) if source else 0
                 missed = self._find_miss(task, source, n_source)  # before the plan cuts the sequence
                 resident = self.pool.carry_out(planned, n_free, job.owner, background=job.background)
             except OperationRefused:
@@ -140,6 +140,11 @@ class Admission:
         return self.pool.find(
             task.tokens, job.owner, holes=holes, spans=job.spans, without=refused, bad=bad, least_gain=WORTH_LOADING
         )
+
+    def _n_usable(self, task: Task, source: Match) -> int:
+        """How much of a sequence a prompt of this length uses that begins with all of it."""
+        memory, n = self.pool.ledger.memory, len(source.resident)
+        return source.resident.reach(min(n, len(task.tokens) - 1), memory) if memory.piece else n
 
     def _find_miss(self, task: Task, source: Match | None, n_source: int) -> Miss | None:
         if not self.pool.display.is_on:

@@ -153,6 +153,10 @@ class Job:
     media: Mapping[int, Media] = field(default_factory=dict)
     """The images and recordings in the prompt, by the index of their first token; an answer needs other tokens behind
     the last."""
+    speculate: int | None = None
+    """Most tokens that are drafted at a time; 0: none. None: as the engine's option and its speed allow."""
+    predicted: tuple[array[int], ...] = ()
+    """Texts that the client expects in the answer; drafts come from them, too."""
     n_turns_to_evict: int = 0
     """Turns that leave even if there is room, the oldest first; needs `on_full="evict"`. See `Engine.evict`."""
 
@@ -215,6 +219,10 @@ class Done:
     reason: EndReason
     end_token: int | None = None
     """The end-of-generation token that the model drew, if `reason` is `end`."""
+    drafted: int = field(default=0, compare=False)
+    """Tokens that were proposed and checked together ..."""
+    accepted: int = field(default=0, compare=False)
+    """... and those of them that the model drew as well."""
 
 
 class Scored(NamedTuple):
@@ -485,6 +493,9 @@ class Memory:
     """Positions that the model was trained for; 0 = no limit."""
     why: str = ""
     """For a person: the facts that decided."""
+    piece: int = 0
+    """Above 0: answers are repeatable. Prompts are computed in pieces that end at multiples of it. A sequence is cut
+    back to such an end: what is reused has been computed as it would be computed again."""
 
 
 class Mask(Protocol):
@@ -497,6 +508,9 @@ class Mask(Protocol):
 
     def allows(self, token: int) -> bool:
         """Whether the grammar allows this token next."""
+
+    def n_allowed(self, tokens: Sequence[int]) -> int:
+        """How many of these tokens, one behind the other, the grammar allows next, at most; nothing is accepted."""
 
     def allow(self, logits: memoryview) -> None:
         """Set the logits (float32, one for each token of the vocabulary) of all other tokens to -inf.
@@ -511,11 +525,15 @@ class Mask(Protocol):
 class TokenSampler(Protocol):
     """Draws tokens for one job; owned by the engine thread, closed by it."""
 
-    def sample(self, chunk: int) -> int:
-        """Draw the next token from the logits of chunk number `chunk` of the last decode, and add it to the history."""
+    def sample(self, chunk: int, behind: int = 0) -> int:
+        """Draw the next token from the logits after chunk number `chunk` of the last decode, or `behind` tokens before
+        its end, and add it to the history."""
 
-    def sample_scored(self, chunk: int, n_top: int) -> Scored:
+    def sample_scored(self, chunk: int, n_top: int, behind: int = 0) -> Scored:
         """The same, with the likeliest of the tokens that could be drawn; slower."""
+
+    def n_possible(self, draft: Sequence[int]) -> int:
+        """How many tokens of a draft its grammar allows, at most; all without one. No token is drawn."""
 
     def close(self) -> None: ...
 

@@ -94,7 +94,7 @@ def find_miss(
     """Where a prompt differs from the sequence that has most of it; None where it only goes on, or nothing is alike."""
     if match is None or match.length >= min(len(tokens) - 1, n_source):
         return None
-    at = match.length
+    at = common_prefix(match.resident.tokens, tokens) if match.resident.n_pure else match.length
     was, now = (_around(of, at, show) for of in (match.resident.tokens, tokens))
     message = next((span.message for span in job.spans if span.start <= at < span.stop), None)
     return Miss(job.session, job.owner.name, at_s, at, len(tokens), was, now, message)

@@ -3,6 +3,14 @@
     running ── compose ──▶ Batch ── Runtime.decode ──▶ record: ledger, checkpoints, tails
                                                           └─▶ draw: sample, post to the ticket
 
+An answer's part of a decode is its newest token, and behind that what was drafted. The sampler draws row by row:
+
+    computed   t | d1 d2 d3 d4        behind t it draws d1: accepted; behind d1 it draws d2: accepted;
+    drawn        | d1 d2 x            behind d2 it draws x: d3 and d4 are refused, and leave the cells at once
+
+So each token is drawn from what it would have been drawn from without drafts, with its history and its grammar. Only
+what was drawn is ever in the ledger.
+
 Not here: what happens to a decode that fails or has no cells (`recovery.py`). Engine thread only.
 """
 
@@ -18,14 +26,19 @@ from typing import NamedTuple
 from shepherd.core import EngineError
 from shepherd.engine import priority
 from shepherd.engine.base import Adapters, Chunk, Done, Job, Mask, Prefill, Runtime, Scored
+from shepherd.engine.draft import SuffixDrafter
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv.ledger import Resident
 from shepherd.engine.kv.pool import OperationRefused, Pool
 from shepherd.engine.prefill import SpeedEstimate, share_budget, to_stride
+from shepherd.engine.speculation import Speculation, Speculator, Wish
 from shepherd.engine.task import Task
 from shepherd.engine.task_queue import TaskQueue
 
 logger = logging.getLogger(__name__)
+
+_BETWEEN = array("i", [-1])
+"""Stands behind a text that a client expects: no text goes on beyond it."""
 
 
 class Batch(NamedTuple):
@@ -35,6 +48,15 @@ class Batch(NamedTuple):
     tasks: list[Task]
     """The task of each chunk."""
     n_tokens: int
+    n_drafted: int = 0
+    """Those of them that are drafts."""
+
+    def without_drafts(self) -> Batch:
+        chunks = [
+            chunk._replace(tokens=chunk.tokens[:1], each=False) if task.phase == "generate" else chunk
+            for chunk, task in zip(self.chunks, self.tasks, strict=True)
+        ]
+        return Batch(chunks, self.tasks, self.n_tokens - self.n_drafted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +67,19 @@ class DecodeStep:
     name: str
     show: Callable[[int], bytes]
     constrainer: Constrainer | None
+    speculates: bool = False
+    """Whether jobs that do not say get drafts."""
+    n_positions: int = 0
+    """No draft reaches beyond so many positions; 0 = there is no limit."""
+    speculator: Speculator = field(default_factory=Speculator)
     speed: SpeedEstimate = field(default_factory=SpeedEstimate)
     served: list[Adapters] = field(default_factory=list)
     """The sets of adapters of the running tasks, the one that was computed last at the end."""
 
     def compose(self) -> Batch:
         """The next decode: one token of every answer, and as much of the prompts as `speed` and the cells allow, or
-        prompts alone; where tasks have different adapters, of those tasks alone that have the set whose turn it is.
+        prompts alone; without prompts, what is drafted of the answers. Where tasks have different adapters, it has
+        those alone that have the set whose turn it is.
 
         There must be a free cell for every running task (`Recovery.ensure_cells`).
         """
@@ -72,7 +100,7 @@ class DecodeStep:
                 tasks.append(task)
         n_answers = len(chunks)
         if not prompts:
-            return Batch(chunks, tasks, n_answers)
+            return self._with_drafts(Batch(chunks, tasks, n_answers))
         images: dict[int, Task] = {}
         for seq, task in list(priority.prefill_first(prompts).items()):
             if (media := task.next_media) is not None:
@@ -105,13 +133,72 @@ class DecodeStep:
             task = prompts[seq]
             resident = task.cells
             start, stop = task.todo[0]
-            stop = min(stop, start + (min(n, n_spare + 1) if task.scores_prompt else n))
+            stop = min(stop, start + (min(n, n_spare + 1) if task.scores_prompt else n), self._end_of_piece(start))
             n_spare -= stop - start - 1 if task.scores_prompt else 0
             wants_logits = stop == len(task.tokens)
             tokens = self._tokens(task, stop - start)
             chunks.append(Chunk(seq, tokens, resident.end, wants_logits, task.scores_prompt, adapters=adapters))
             tasks.append(task)
         return Batch(chunks, tasks, sum(len(chunk.tokens) for chunk in chunks))
+
+    def _with_drafts(self, batch: Batch) -> Batch:
+        """The decode of these answers with drafts, as far as they pay. They take cells that no running task needs next,
+        and never make room."""
+        n_room = min(
+            self.runtime.n_outputs - len(batch.chunks),
+            self.runtime.n_batch - batch.n_tokens,
+            self.pool.ledger.free - len(self.queue.running),
+        )
+        is_beside = not all(map(priority.is_background, self.queue.running))
+        found = [
+            (at, Wish(speculation, self._most_drafted(task, speculation)))
+            for at, task in enumerate(batch.tasks)
+            if n_room > 0 and not (task.job.background and is_beside)
+            if (speculation := self._speculation(task)) is not None
+        ]
+        lengths = self.speculator.lengths([wish for _, wish in found], batch.n_tokens, n_room) if found else ()
+        n_drafted = 0
+        for (at, wish), length in zip(found, lengths, strict=True):
+            if draft := self._draft(batch.tasks[at], wish.speculation, length) if length else None:
+                chunk = batch.chunks[at]
+                batch.chunks[at] = chunk._replace(tokens=chunk.tokens + draft, each=True)
+                n_drafted += len(draft)
+        return batch._replace(n_tokens=batch.n_tokens + n_drafted, n_drafted=n_drafted)
+
+    def _speculation(self, task: Task) -> Speculation | None:
+        """The drafts of an answer; None if it gets none, or its conversation is not read yet."""
+        most = task.job.speculate if task.job.speculate is not None else self.runtime.n_outputs * self.speculates
+        # A sliding window may be cut within one decode: what that reuses of its cells was behind it before.
+        can_cut = self.runtime.memory.rollback != "none"
+        is_exact = bool(self.runtime.memory.piece)  # a repeatable answer is computed token by token
+        if task.phase != "generate" or most <= 0 or not can_cut or is_exact or task.sampler is None:
+            return None
+        if (speculation := task.speculation) is None:
+            drafter = SuffixDrafter(len(task.tokens) + sum(map(len, task.job.predicted)))
+            for text in task.job.predicted:
+                drafter.extend(text)
+                drafter.extend(_BETWEEN)
+            drafter.extend(task.tokens)
+            task.speculation = speculation = Speculation(drafter, most)
+        return speculation
+
+    def _most_drafted(self, task: Task, speculation: Speculation) -> int:
+        n_positions = self.n_positions - task.cells.end - 1 if self.n_positions else speculation.most
+        return min(speculation.most, task.n_left - 1, n_positions)
+
+    def _draft(self, task: Task, speculation: Speculation, length: int) -> array[int]:
+        """At most so many tokens, of which none ends the answer, is an image, or is against its grammar."""
+        assert task.sampler is not None
+        draft = speculation.drafter.propose(length)
+        n = next((at for at, token in enumerate(draft) if token < 0 or self.runtime.is_end(token)), len(draft))
+        draft = draft[:n]
+        return draft[: task.sampler.n_possible(draft)]
+
+    def _end_of_piece(self, start: int) -> int:
+        """How far one decode may go that begins at this token of a prompt. A decode has room for a piece: no other task
+        runs beside one whose answer is repeatable, and a batch is no smaller (`Memory.piece`)."""
+        piece = self.pool.ledger.memory.piece
+        return start - start % piece + piece if piece else start + self.runtime.n_batch
 
     def _answers_stand(self, prompts: Sequence[Task], n_todo: int) -> bool:
         """Whether the running answers wait until these prompts, of so many tokens to compute, are read (`prefill`)."""
@@ -139,14 +226,17 @@ class DecodeStep:
     def record(self, batch: Batch, seconds: float) -> None:
         pool = self.pool
         n_prompt = 0
+        draft_cost = 0.0
+        if all(task.phase != "prefill" for task in batch.tasks):
+            draft_cost = self.speculator.observe(batch.n_tokens, batch.n_drafted, seconds, self.speed.token_s)
         for index, (chunk, task) in enumerate(zip(batch.chunks, batch.tasks, strict=True)):
             resident = task.cells
             n = len(chunk.tokens)
+            if task.phase == "generate":
+                self._go_on(task, index, chunk, draft_cost)
+                continue
             pool.ledger.extend(resident, chunk.tokens)
             task.advance(n)
-            if task.phase == "generate":
-                self._draw(task, index)
-                continue
             if task.phase == "prefill":
                 n_prompt += n
                 self._record_prefill(task, resident, n)
@@ -158,14 +248,15 @@ class DecodeStep:
                 logger.debug("Added closing tag to KV cache: %s", tag)
                 self.queue.end(task)
             elif chunk.logits or (chunk.media is not None and not task.todo):  # only evictions end in an image
-                self._draw(task, index)
+                self._begin(task, index)
         totals = pool.totals
         prefill_s = seconds * n_prompt / batch.n_tokens
         totals.decodes += 1
         totals.decoded_chunks += len(batch.chunks)
         totals.prefill_s += prefill_s
         totals.generate_s += seconds - prefill_s
-        self.speed.observe(seconds, n_prompt=n_prompt, n_running=batch.n_tokens - n_prompt)
+        if not batch.n_drafted:
+            self.speed.observe(seconds, n_prompt=n_prompt, n_running=batch.n_tokens - n_prompt)
         pool.token_s = self.speed.token_s
 
     def _record_prefill(self, task: Task, resident: Resident, n: int) -> None:
@@ -188,46 +279,97 @@ class DecodeStep:
             rate = task.n_new / seconds if seconds > 0 else 0.0
             logger.debug("Prompt processing: %d tokens in %.3f s (%.1f tokens/s)", task.n_new, seconds, rate)
 
-    def _draw(self, task: Task, index: int) -> None:
-        """Draw the next token of one answer. It is posted before the next decode: the event loop works meanwhile."""
-        job = task.job
-        if not job.max_tokens:  # it only evicts turns, and they have left
+    def _begin(self, task: Task, index: int) -> None:
+        """The prompt of a task is computed: draw the first token of its answer."""
+        if not task.job.max_tokens:  # it only evicts turns, and they have left
             self.queue.end(task, Done("length"))
             return
         task.phase = "generate"
+        drawn, error = self._draw(task, index)
+        self._answer(task, drawn, error)
+
+    def _go_on(self, task: Task, index: int, chunk: Chunk, draft_cost: float) -> None:
+        """Draw what follows the newest token of an answer, and keep of the draft behind it what was drawn, too."""
+        draft, resident, speculation = chunk.tokens[1:], task.cells, task.speculation
+        drawn, error = self._draw(task, index, draft)
+        n_rows = len(drawn) + (error is not None)
+        task.advance(1)
+        try:
+            self.pool.extend(resident, chunk.tokens, n_rows)
+        except OperationRefused:
+            task.resident = None
+            if speculation is not None:
+                speculation.most = 0
+        if speculation is not None and draft:
+            self.pool.totals.drafted_tokens += len(draft)
+            self.pool.totals.accepted_tokens += n_rows - 1
+            was_tested = n_rows <= len(draft) and error is None
+            cost = draft_cost * len(draft)
+            speculation.settle(len(draft), n_rows - 1, cost, was_tested=was_tested)
+        elif speculation is not None:
+            speculation.pause()
+        self._answer(task, drawn, error)
+        if task.resident is not None or task not in self.queue.running:
+            return
+        if task.phase == "closing":  # there is no cache that its last token could be put into
+            self.queue.end(task)
+        else:
+            self.queue.requeue(task, is_broken=True)
+
+    def _draw(self, task: Task, index: int, draft: Sequence[int] = ()) -> tuple[list[int | Scored], EngineError | None]:
+        """Draw one token behind each token of a chunk, up to the first that is not the next of the draft; and what has
+        ended this, if that is a failure of this job alone."""
+        job, drawn = task.job, list[int | Scored]()
         try:
             if task.sampler is None:
                 # It stays with the task until that is over, wherever it is computed: its grammar has seen each token.
                 task.sampler = self.runtime.sampler(job.sampling, job.tokens, self._mask(job))
                 task.first_s = time.perf_counter()
-            drawn: int | Scored
-            if job.scores is None:
-                drawn = token = task.sampler.sample(index)
-            elif job.scores_drawn:
-                drawn = task.sampler.sample_scored(index, job.scores)
-                token = drawn.token
-            else:
-                score = self.runtime.scorer(index, job.scores)
-                token = task.sampler.sample(index)
-                drawn = score(token)
-        except EngineError as error:  # of this job alone: what has been computed is right
+            for row, expected in enumerate([*draft, None]):
+                behind = len(draft) - row
+                if job.scores is None:
+                    drawn.append(token := task.sampler.sample(index, behind))
+                elif job.scores_drawn:
+                    drawn.append(scored := task.sampler.sample_scored(index, job.scores, behind))
+                    token = scored.token
+                else:
+                    score = self.runtime.scorer(index, job.scores, behind)
+                    drawn.append(score(token := task.sampler.sample(index, behind)))
+                if token != expected:  # none of a draft ends the answer
+                    break
+        except EngineError as error:
+            return drawn, error
+        return drawn, None
+
+    def _answer(self, task: Task, drawn: Sequence[int | Scored], error: EngineError | None) -> None:
+        """Post the tokens of an answer, of which the last one is to be computed next. They are posted before the next
+        decode: the event loop works meanwhile."""
+        tokens = [each if isinstance(each, int) else each.token for each in drawn]
+        is_over = error is None and self._ends(task.job, tokens[-1])
+        said = drawn[: len(drawn) - is_over]
+        task.n_generated += len(said)
+        self.pool.totals.generated_tokens += len(said)
+        for each in said:
+            task.ticket.post(each)
+        self.queue.notifier.add(task.ticket)
+        if task.speculation is not None:
+            task.speculation.drafter.extend(tokens)
+        if error is not None:  # of this job alone: what has been computed is right
             logger.warning("a job failed on cache %r: %s", self.name, error)
             self.queue.end(task, error)
             return
-        self.queue.notifier.add(task.ticket)
-        # Under a grammar even a job without an end is over when nothing but the end may come.
-        if self.runtime.is_end(token) and not (job.sampling.ignore_eos and job.grammar is None):
-            task.last = Done("end", token)
+        task.accept(tokens[:-1])
+        if is_over:
+            task.last = Done("end", tokens[-1])
             task.phase = "closing"
-            task.add(token)
-            return
-        task.n_generated += 1
-        self.pool.totals.generated_tokens += 1
-        task.ticket.post(drawn)
-        if task.n_left == 0:
+        elif task.n_left == 0:
             self.queue.end(task, Done("length"))
-        else:
-            task.add(token)
+            return
+        task.add(tokens[-1])
+
+    def _ends(self, job: Job, token: int) -> bool:
+        # Under a grammar even a job without an end is over when nothing but the end may come.
+        return self.runtime.is_end(token) and not (job.sampling.ignore_eos and job.grammar is None)
 
     def _mask(self, job: Job) -> Mask | None:
         if job.grammar is None:

@@ -145,8 +145,9 @@ class Recovery:
         for chunk, task in zip(batch.chunks, batch.tasks, strict=True):
             held = self.runtime.held(chunk.seq)[1] + 1
             n = max(0, min(held - chunk.position, len(chunk.tokens)))
-            if lost := n if chunk.each else n == len(chunk.tokens) and chunk.logits:
-                # Its logits are gone with the abort: the last token is computed again.
+            # The logits of the last token are gone with the abort, and a part of a piece is not what the whole one is.
+            all_again = chunk.each or self.pool.ledger.memory.piece
+            if lost := n if all_again else n == len(chunk.tokens) and chunk.logits:
                 n -= lost
                 if not self.runtime.apply(Remove(chunk.seq, chunk.position + n)):
                     self.after_failure(EngineError("a decode was interrupted by a job that had ended"))

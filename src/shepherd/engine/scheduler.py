@@ -31,6 +31,7 @@ from shepherd.engine.kv.checkpoint import CHECKPOINT_BYTES
 from shepherd.engine.kv.plan import Limits
 from shepherd.engine.kv.pool import Pool, Tiers
 from shepherd.engine.recovery import Recovery
+from shepherd.engine.speculation import REST
 from shepherd.engine.task import Task
 from shepherd.engine.task_queue import TaskQueue
 from shepherd.engine.watchdog import STALL_S
@@ -54,6 +55,8 @@ class EngineOptions:
     tiers: Tiers = field(default_factory=Tiers)
     checkpoint_bytes: int = CHECKPOINT_BYTES
     """Host memory for the states that a memory without roll-back is taken back to."""
+    speculate: bool = False
+    """Draft tokens from what a conversation holds, where a job does not say (`Job.speculate`)."""
     stall_s: float = STALL_S
     """Seconds without progress while work waits, until the cache counts as stalled; see `watchdog`."""
 
@@ -90,7 +93,16 @@ class Scheduler:
         self._limits = Limits(runtime.n_ctx, options.low_water, trained if trained > runtime.n_ctx else 0)
         self.queue = TaskQueue(self.pool, name)
         self._admission = Admission(self.pool, self._limits, name, options.reuse_tail, show)
-        self._decode = DecodeStep(runtime, self.pool, self.queue, name, show, constrainer)
+        self._decode = DecodeStep(
+            runtime,
+            self.pool,
+            self.queue,
+            name,
+            show,
+            constrainer,
+            speculates=options.speculate,
+            n_positions=self._limits.n_positions,
+        )
         self._recovery = Recovery(runtime, self.pool, self.queue, self._limits, name)
         self.waiting: deque[Task] = self.queue.waiting
         self.running: list[Task] = self.queue.running
@@ -154,8 +166,9 @@ class Scheduler:
                 self.waiting.remove(task)
 
     def _make_way(self, task: Task) -> bool:
-        """Preempt one background task for `task`; False if there is none. Its cells stay until they are needed."""
-        if (side := priority.background_victim(task, self.running)) is None:
+        """Preempt one background task for `task`; False if there is none. Its cells stay until they are needed. An
+        answer that is repeatable ends first: its tokens would be computed again as a prompt."""
+        if self.pool.ledger.memory.piece or (side := priority.background_victim(task, self.running)) is None:
             return False
         logger.info("a background job on cache %r waits for a conversation", self._name)
         self.queue.idle(side.cells)
@@ -213,6 +226,10 @@ class Scheduler:
             decoded = self._runtime.decode(batch.chunks)
         except EngineError as error:
             self._recovery.after_failure(error)
+            return
+        if decoded == "full" and batch.n_drafted:  # no conversation leaves because of a draft
+            self._decode.speculator.rest = REST
+            self._compute(batch.without_drafts())
             return
         if decoded != "full":
             self.heartbeat.beat()

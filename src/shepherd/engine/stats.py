@@ -63,6 +63,10 @@ class SequenceStats:
     """The name of its owner (`Owner`)."""
     background: bool = False
     """Only side tasks have used it: titles, digests."""
+    drafted: int = 0
+    """Tokens of the last job that were proposed and checked together ..."""
+    accepted: int = 0
+    """... and those of them that the model drew as well."""
 
 
 @dataclass(slots=True)
@@ -83,6 +87,10 @@ class CacheStats:
     cached_tokens: int = 0
     prefilled_tokens: int = 0
     generated_tokens: int = 0
+    drafted_tokens: int = 0
+    """Tokens that were proposed and checked together ..."""
+    accepted_tokens: int = 0
+    """... and those of them that the model drew as well; they are in `generated_tokens`."""
     decodes: int = 0
     decoded_chunks: int = 0
     """Jobs that had a part in a decode, summed over all of them."""
@@ -111,6 +119,8 @@ class CacheStats:
     """Seconds that work has waited without progress."""
     checkpoint_bytes: int = 0
     """Host memory for states that the sequences in the cells can be taken back to."""
+    draft_bytes: int = 0
+    """Host memory of what finds drafts for the running jobs."""
     ram_bytes: int = 0
     disk_bytes: int = 0
     eviction_s: Histogram = field(default_factory=Histogram)
@@ -133,9 +143,9 @@ class CacheStats:
 
 
 _TOTALS = (
-    "jobs", "background_jobs", "cached_tokens", "prefilled_tokens", "generated_tokens", "decodes", "decoded_chunks",
-    "prefill_s", "generate_s", "evictions", "evicted_messages", "evicted_tokens", "preemptions", "rebases", "dropped",
-    "saved", "restored", "removed_blocks", "removed_tokens", "stalls", "restarts",
-    "eviction_s",
+    "jobs", "background_jobs", "cached_tokens", "prefilled_tokens", "generated_tokens", "drafted_tokens",
+    "accepted_tokens", "decodes", "decoded_chunks", "prefill_s", "generate_s", "evictions", "evicted_messages",
+    "evicted_tokens", "preemptions", "rebases", "dropped", "saved", "restored", "removed_blocks", "removed_tokens",
+    "stalls", "restarts", "eviction_s",
 )  # fmt: skip
 """Fields of `CacheStats` that only grow."""

@@ -6,7 +6,7 @@ import math
 import time
 from array import array
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -14,6 +14,7 @@ from shepherd.engine import media
 from shepherd.engine.base import Done, Job, Media, PromptScores, Runtime, Scored, Ticket, TokenSampler
 from shepherd.engine.kv.ledger import Resident
 from shepherd.engine.kv.plan import Tail
+from shepherd.engine.speculation import Speculation
 from shepherd.engine.stats import SequenceStats
 from shepherd.engine.window import Turn
 
@@ -36,6 +37,8 @@ class Task:
     tail: Tail | None = None
     """To be put behind the first of these ranges once that is computed."""
     sampler: TokenSampler | None = None
+    speculation: Speculation | None = None
+    """Its drafts, from its first one on."""
     prompt_scores: list[Scored] = field(default_factory=list)
     """Scores of the prompt's tokens computed so far, if the job asks for them."""
     n_generated: int = 0
@@ -97,6 +100,11 @@ class Task:
             self.ticket.post(PromptScores(tuple(self.prompt_scores)))
 
     @property
+    def drafts(self) -> tuple[int, int]:
+        """How many tokens were drafted, and how many of these were drawn."""
+        return (self.speculation.n_drafted, self.speculation.n_accepted) if self.speculation else (0, 0)
+
+    @property
     def n_todo(self) -> int:
         return sum(stop - start for start, stop in self.todo)
 
@@ -122,6 +130,10 @@ class Task:
         n = len(self.tokens)
         self.todo.append((n - 1, n))
 
+    def accept(self, tokens: Sequence[int]) -> None:
+        """Append tokens that are computed already, and are followed by one that is not (`add`)."""
+        self.tokens.extend(tokens)
+
     def advance(self, n: int) -> None:
         start, stop = self.todo[0]
         if start + n == stop:
@@ -140,7 +152,7 @@ class Task:
         first_s = self.first_s - self.came_s if self.first_s else None
         return Turn(
             job.session, job.owner.name, time.time(), seq, self.n_cached, self.n_new, first_s, self.n_generated,
-            self.tokens_per_s(time.perf_counter()), self.n_evicted,
+            self.tokens_per_s(time.perf_counter()), self.n_evicted, *self.drafts,
         )  # fmt: skip
 
     def stats(self, resident: Resident, now_s: float) -> SequenceStats:
@@ -157,4 +169,6 @@ class Task:
             tokens_per_s=self.tokens_per_s(now_s),
             idle_s=0.0,
             background=resident.background,
+            drafted=self.drafts[0],
+            accepted=self.drafts[1],
         )

@@ -129,6 +129,8 @@ class TaskQueue:
         self.heartbeat.beat()
         last = task.last or last
         assert last is not None
+        if isinstance(last, Done):
+            last = Done(last.reason, last.end_token, *task.drafts)
         self._ended.append((task.ticket, last))
         if task.sampler is not None:
             task.sampler.close()
@@ -180,6 +182,7 @@ class TaskQueue:
             live=len(self.running),
             waiting=len(self.waiting),
             checkpoint_bytes=self.pool.checkpoints.size_bytes,
+            draft_bytes=sum(task.speculation.drafter.size_bytes for task in self.running if task.speculation),
             ram_bytes=snapshots.ram_bytes,
             disk_bytes=snapshots.disk_bytes,
             sequences=tuple(

@@ -108,6 +108,10 @@ class Turn:
     tokens_per_s: float
     evicted: int
     """Tokens that have left for it."""
+    drafted: int = 0
+    """Tokens that were proposed and checked together ..."""
+    accepted: int = 0
+    """... and those of them that the model drew as well."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,11 +218,7 @@ class Overflow:
     """A conversation that is longer than its context: old turns leave, so that new ones fit."""
 
     def __init__(
-        self,
-        side: Side,
-        prompts: Prompts,
-        count: Callable[[Request], Awaitable[int]],
-        stats: Callable[[], CacheStats],
+        self, side: Side, prompts: Prompts, count: Callable[[Request], Awaitable[int]], stats: Callable[[], CacheStats]
     ) -> None:
         """`count`: the tokens of a whole prompt; `stats`: what the engine has counted so far."""
         self._side, self._prompts, self._count, self._stats = side, prompts, count, stats

@@ -75,14 +75,7 @@ class Session:
     """One run, on one event loop. `found` and `other` hold the samples so far at any time."""
 
     def __init__(
-        self,
-        config: Config,
-        subject: Subject,
-        *,
-        budget_s: float,
-        folder: Path,
-        cache_folder: Path,
-        served: Served,
+        self, config: Config, subject: Subject, *, budget_s: float, folder: Path, cache_folder: Path, served: Served
     ) -> None:
         """`folder`: for the archive, on the disk that is measured."""
         self._config, self.subject = config, subject

@@ -107,7 +107,7 @@ def subject_of(config: Config, named: str | None, goal: Goal = "chat") -> Subjec
         fits_gpu=cards is None or fit(header, [cells]).needed < cards.free,
         lockable=_lockable(),
         n_weights=header.size_bytes,
-        has_crowds=goal == "throughput",
+        has_crowds=goal == "throughput" and not cache.repeatable,
         room=machine.budget_bytes,
         needed=needed,
     )

@@ -92,7 +92,7 @@ def find(spec: str, *, env: Mapping[str, str], home: Path, cwd: Path) -> Path:
     path = cwd / (home / spec[2:] if spec == "~" or spec.startswith("~/") else Path(spec))
     for candidate in (path, cwd / "models" / spec) if spec else ():
         if os.path.exists(candidate):
-            return _first(candidate)
+            return candidate if checkpoint.is_checkpoint(candidate) else gguf.shards(candidate)[0]
     if spec.lower().endswith(".gguf") or spec.startswith(("/", "./", "../", "~")):
         near = _nearest(path.name, (file.name for file in _list(path.parent) if gguf.is_model(file)))
         raise ConfigError(f"this model file does not exist{near}; check the path", file=str(path))
@@ -178,11 +178,6 @@ def _in_ollama(store: _Store) -> Iterator[tuple[str, Path]]:
         blob = _model_blob(store.path, manifest)
         if blob is not None and blob.is_file():
             yield f"ollama:{name}", blob
-
-
-def _first(path: Path) -> Path:
-    """What to load of a file, a shard or a folder. Raises: `ConfigError`."""
-    return path if checkpoint.is_checkpoint(path) else gguf.shards(path)[0]
 
 
 def _files(path: Path) -> tuple[Path, ...]:

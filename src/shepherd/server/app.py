@@ -105,6 +105,7 @@ def create_app(
     state = ServerState(
         service, limits, ActiveRequests(), metrics, responses or ResponseStore(),
         [row for row in rows if row.documented], observe, is_open=api_keys is None, verbose=verbose, page=page,
+        origins=origins,
     )  # fmt: skip
     app = Starlette(routes=[_path_of(row, state, path) for row in rows for path in row.paths])
     app.router.redirect_slashes = False

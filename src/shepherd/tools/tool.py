@@ -20,7 +20,7 @@ from shepherd.tools.base import CallOutcome, Effect, Result
 
 if TYPE_CHECKING:
     from shepherd.memory.store import MemoryStore
-    from shepherd.tools.result_store import ResultStore
+    from shepherd.tools.results import ResultStore
     from shepherd.tools.sandbox.network import NetworkPolicy
     from shepherd.tools.sandbox.roots import Roots
 

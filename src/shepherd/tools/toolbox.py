@@ -34,8 +34,7 @@ from shepherd.tools.arguments import coerce_arguments, read_arguments
 from shepherd.tools.base import MOST_MEDIA_BYTES, CallOutcome, Result, ToolError
 from shepherd.tools.permission import Decision, NotPermitted, Permission
 from shepherd.tools.registry import find, no_such_tool
-from shepherd.tools.result_store import ResultStore
-from shepherd.tools.results import replace_unencodable, shorten
+from shepherd.tools.results import ResultStore, replace_unencodable, shorten
 from shepherd.tools.selection import DISABLED, NO_ROOM, NOT_ENABLED, NOT_TRAINED, context_for, matches
 from shepherd.tools.signature import as_json, as_result, carry_out
 from shepherd.tools.tool import Tool, ToolContext

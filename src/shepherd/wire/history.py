@@ -13,11 +13,25 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from shepherd.core import BadCall, Document, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from shepherd.core import (
+    Audio,
+    BadCall,
+    Document,
+    InvalidRequest,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    Unsupported,
+)
 from shepherd.core.edits import COMPACTION, WHOLE, Place
+from shepherd.core.messages import newest_input
+from shepherd.media.sound import is_text
 from shepherd.wire.client import Endpoint
-from shepherd.wire.heard import for_model
-from shepherd.wire.parts import joined
+from shepherd.wire.parts import joined, seen
 from shepherd.wire.signature import Protocol
 
 CLEARED = "[cleared to save context]"
@@ -66,9 +80,9 @@ def for_provider(
     Blocks of `protocol` stay, and so do signatures if the message's origin is the endpoint's or not known. Reasoning
     without a signature stays for the codec to decide. Calls that could not be read become calls with `{}`.
 
-    Raises: as `for_model`, for a recording in the user's newest message.
+    Raises: as `heard_by`, for a recording in the user's newest message.
     """
-    messages = for_model(messages, endpoint, sounds)
+    messages = heard_by(messages, endpoint, sounds)
     readable = (
         each for message in messages for each in _readable(message, protocol, reads_documents=endpoint.reads_documents)
     )
@@ -194,3 +208,62 @@ def _result_of(call: ToolCall, result: ToolResult | Opaque | None) -> ToolResult
     if isinstance(result, Opaque):
         return result
     return result if result.name else replace(result, name=call.name)
+
+
+# -- recordings -------------------------------------------------------------------------------------------------------
+
+
+def heard_by(messages: Sequence[Message], endpoint: Endpoint, takes: AbstractSet[str]) -> Sequence[Message]:
+    """The messages with a note in place of each recording that the model does not hear, of all where it cannot hear.
+
+    `takes`: the media types that its protocol has a place for. Raises: `Unsupported` for one of these in the user's
+    newest message, `InvalidRequest` for a text in its place.
+    """
+    if not any(map(recordings_of, messages)):
+        return messages
+    at = newest_input(messages)
+    for part in () if at is None else recordings_of(messages[at]):
+        name, field = part.path or "the recording", part.path or "messages"
+        if is_text(part.data):
+            raise InvalidRequest(f"{name} is a text; send a recording in its place", field=field)
+        if why := _why_not(part, endpoint, takes):
+            raise Unsupported(f"{name} is a recording, and {why}; leave it out, or name another model", field=field)
+
+    def kept(part: Part) -> Part:
+        match part:
+            case Audio():
+                why = "it is a text" if is_text(part.data) else _why_not(part, endpoint, takes)
+                return Text(note(part, why)) if why else part
+            case ToolResult():
+                return replace(part, parts=seen(map(kept, part.parts)))
+            case _:
+                return part
+
+    return [
+        replace(message, parts=tuple(joined(map(kept, message.parts), "\n"))) if recordings_of(message) else message
+        for message in messages
+    ]
+
+
+def _why_not(part: Audio, endpoint: Endpoint, takes: AbstractSet[str]) -> str:
+    """The end of a sentence; empty where the model hears it."""
+    if not takes:
+        return f"the protocol of {endpoint.origin} has no place for one"
+    if not endpoint.hears:
+        return f"{endpoint.origin} cannot hear"
+    if part.media_type not in takes:
+        return f"{endpoint.origin} hears {', '.join(sorted(takes))}, not {part.media_type[:80]}"
+    return part.left_out
+
+
+def note(part: Audio, why: str) -> str:
+    """What stands in the place of a recording."""
+    size = len(part.data)
+    extent = f"{size / 1000:.0f} kB" if size >= 1000 else f"{size} bytes"
+    return f"[audio: {part.media_type[:80] or 'of unknown type'}, {extent}; {why}]"
+
+
+def recordings_of(message: Message) -> list[Audio]:
+    """The recordings of a message, those in results of calls included."""
+    nested = (part.parts if isinstance(part, ToolResult) else (part,) for part in message.parts)
+    return [part for inner in nested for part in inner if isinstance(part, Audio)]

@@ -12,6 +12,7 @@ from typing import Any
 from shepherd.core import InvalidRequest, Request, Sampling, limit
 from shepherd.core.request import LoraScale
 from shepherd.wire.base import Fields, Json, Range, check_number, wrong
+from shepherd.wire.speculation import PREDICTION, SPECULATION
 from shepherd.wire.table import BOOLEAN, STRING, STRINGS, Field, FieldKind, integer, number
 
 MODEL = Field(
@@ -143,7 +144,7 @@ LORA = Field(
     "Adapters by id or name, and their scales; others are off (llama-server).",
     default=(),
 )
-GENERATION = (MODEL, STREAM, *SAMPLING, STOP, LORA)
+GENERATION = (MODEL, STREAM, *SAMPLING, STOP, LORA, *SPECULATION, PREDICTION)
 
 
 def token_limit(least: int = 1) -> FieldKind:

@@ -72,10 +72,6 @@ def _decode_object(given: Fields) -> str:
 def check_tokens(values: list[Any], path: str) -> tuple[int, ...]:
     """`values` as token ids; the model checks the upper limit. Raises: `InvalidRequest`."""
     for at, value in enumerate(values):
-        if not _is_token(value):
+        if not (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= INT32_MAX):
             raise wrong(f"{path}[{at}]", "a token: an integer of at least 0", value)
     return tuple(values)
-
-
-def _is_token(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= INT32_MAX

@@ -73,6 +73,7 @@ class Watch:
             **_speed("prompt", usage.prompt - usage.cache_read, first - self.started if self.started else 0),
             # The first token comes out of the prompt's last decode, so `n` tokens take `n - 1` steps.
             **_speed("predicted", usage.output, ended - first, max(usage.output - 1, 0)),
+            **({"draft_n": usage.drafted, "draft_n_accepted": usage.accepted} if usage.drafted else {}),
         }
 
     def progress(self, event: Event) -> Json | None:

@@ -33,14 +33,18 @@ def test_one_prompt_gives_one_answer_and_nothing_else(home: Home) -> None:
     assert home.run("chat", text="Hello\n").stdout == done.stdout
 
 
-def test_one_answer_for_a_pipe_imports_nothing_for_terminals_and_without_a_memory_no_numpy(home: Home) -> None:
+def test_one_answer_for_a_pipe_imports_nothing_for_terminals_and_without_a_memory_no_numpy_and_looks_for_no_garbage(
+    home: Home,
+) -> None:
     program = (
-        "import sys; from shepherd.cli.main import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"
+        "import gc, sys; from shepherd.cli.main import main\nbefore = gc.get_stats()\n"
+        "try: main()\nfinally: print(gc.get_stats() == before, *sys.modules, file=sys.stderr)"
     )
     command = [sys.executable, "-c", program, "-p", "Hello", "--threads", "1"]
     done = subprocess.run(command, capture_output=True, text=True, env=home.env, stdin=subprocess.DEVNULL, check=True)
+    never_looked, *modules = done.stderr.split()
     heavy = {"rich", "prompt_toolkit", "markdown_it", "fastapi", "uvicorn", "numpy"}
-    assert sorted(heavy & set(done.stderr.split())) == []
+    assert (never_looked, sorted(heavy & set(modules))) == ("True", [])
 
 
 def test_an_encoding_that_cannot_show_the_answer_does_not_end_it(home: Home) -> None:

@@ -354,6 +354,28 @@ async def test_scores_cross_too(make: Make) -> None:
     assert all(len(each.top) == 2 for each in scored)
 
 
+async def test_drafts_change_no_token_and_are_counted(make: Make, kind: Kind) -> None:
+    """They come from what the client expects; an engine that drafts nothing counts none."""
+    engine, wanted = make(), expected("prompt")
+    feed = engine.watch()
+    text = array("i", [*b"prompt", *wanted[:20], 3, *wanted[21:]])
+    found = await steps(engine.submit(job("prompt", speculate=5, predicted=(text,))))
+    done, stats = found[-1], engine.stats()
+    assert tokens(found) == wanted
+    assert isinstance(done, Done)
+    assert (done.drafted, done.accepted) == (stats.drafted_tokens, stats.accepted_tokens)
+    assert [(each.drafted, each.accepted) for each in stats.sequences] in ([], [(done.drafted, done.accepted)])
+    assert (done.drafted > done.accepted > 0) is (kind.name != "tensorrt")
+    if kind.name != "tensorrt":
+        async with asyncio.timeout(PATIENCE_S), contextlib.aclosing(feed.batches()) as batches:
+            turn = await anext(each async for batch in batches for each in batch if isinstance(each, Turn))
+        assert (turn.drafted, turn.accepted) == (done.drafted, done.accepted)
+    engine.unwatch(feed)
+    again = await steps(engine.submit(job("prompt", speculate=0, predicted=(text,))))
+    assert tokens(again) == wanted
+    assert engine.stats().drafted_tokens == done.drafted
+
+
 async def test_an_answer_keeps_to_the_grammar_of_its_job(make: Make) -> None:
     engine = make(has_grammars=True)
     got = await steps(engine.submit(job("prompt", 20, grammar='start: "yes" | "no"')))

@@ -239,6 +239,32 @@ CLOSE = 0.02
 """Between the two best logits, in standard deviations: nearer ones may change places with the rounding."""
 
 
+@pytest.mark.grid(0.3)
+@pytest.mark.parametrize(("name", "chosen", "gate"), [life[:3] for life in LIVES], ids=named)
+def test_drafts_change_no_answer_but_where_two_tokens_tie(
+    tell: Teller, name: str, chosen: dict[str, Any], gate: tuple[bool, str, bool, bool, bool]
+) -> None:
+    compare_drafts(tell, name, chosen, gate, n=4)
+
+
+def compare_drafts(tell: Teller, name: str, chosen: dict[str, Any], gate: tuple[Any, ...], *, n: int) -> dict[str, Any]:
+    told = tell(**model(name), **chosen, story="draft", n=n)
+    facts: dict[str, Any] = told["facts"]
+    assert told["errors"]["choices"] <= CLOSE, "a choice that was not close went wrong"
+    assert facts["different"] <= 1 + facts["answers"] // 50
+    if gate[1] == "none":
+        assert facts["drafted"] == 0
+    else:
+        assert facts["drafted"] > facts["accepted"] > 10 * facts["answers"]
+    return facts
+
+
+def test_a_draft_that_is_compared_with_the_wrong_logits_would_be_noticed(tell: Teller) -> None:
+    told = tell(kind="plain", story="draft_from_another_row", n=4)
+    assert told["facts"]["different"] > 0
+    assert told["errors"]["choices"] > CLOSE
+
+
 @pytest.mark.grid(0.2)
 @pytest.mark.parametrize(("name", "chosen"), [life[:2] for life in LIVES], ids=named)
 def test_the_engine_answers_on_every_model_like_a_cold_one(tell: Teller, name: str, chosen: dict[str, Any]) -> None:

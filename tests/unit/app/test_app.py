@@ -16,6 +16,7 @@ from typing import Any
 import httpx2
 import psutil
 import pytest
+from tests.fake_engine import in_process
 from tests.in_process import client_of
 from tests.in_time import until
 from tests.own_app import loaded
@@ -45,6 +46,7 @@ from shepherd.core import (
 )
 from shepherd.core.pairs import Pairs
 from shepherd.engine.llamacpp.selftest import build_id
+from shepherd.engine.scheduler import EngineOptions
 from shepherd.memory.records import Entry
 from shepherd.server.endpoints.ollama import stream_load
 
@@ -101,6 +103,14 @@ async def test_two_caches_share_one_models_weights_and_answer_at_once(tmp_path: 
     await app.clear("a")
     assert {name: usage.used > 0 for name, usage in app.health().caches.items()} == {"a": False, "b": True}
     await app.aclose()
+
+
+@pytest.mark.parametrize("text", ["true", "false", "'auto'"])
+async def test_the_engine_drafts_as_the_configuration_says(tmp_path: Path, text: str) -> None:
+    async with loaded(make(tmp_path, f"speculate = {text}")) as app:
+        (backend,) = app._backends().values()
+        expected = {"true": True, "false": False}.get(text, EngineOptions().speculate)
+        assert in_process(backend.engine)._scheduler._decode.speculates is expected
 
 
 async def test_a_library_that_crashed_in_the_self_test_runs_without_extra_buffers_and_says_so(

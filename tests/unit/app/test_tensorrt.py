@@ -110,6 +110,8 @@ def test_settings_of_llama_cpp_are_ignored_with_a_warning(
         ('[models.m]\npath = "{hf}"\npooling = "mean"\n', "pooling: TensorRT-LLM makes no vectors"),
         ('[models.m]\npath = "{hf}"\n[caches.a]\nmodel = "m"\n[caches.b]\nmodel = "m"\n',
          "caches.b.model: TensorRT-LLM makes one cache of a model"),
+        ('[models.m]\npath = "{hf}"\n[caches.a]\nmodel = "m"\nrepeatable = true\n',
+         "caches.a.repeatable: TensorRT-LLM gives no repeatable answers; leave it out, or run a GGUF file"),
         ('[models.m]\npath = "{hf}"\n[models.m.tensorrt]\ngpus = 4\nstages = 3\n',
          "stages = 3 does not divide gpus = 4: each stage has as many GPUs as the others; set gpus to a multiple of 3"),
         ('[models.m]\npath = "{hf}"\n[tensorrt]\nstages = 2\n', None),

@@ -148,6 +148,7 @@ def test_a_wrong_line_is_refused_with_status_2_and_a_hint(empty_home: Path, argu
         (["--rpc-servers", "a:1,b:2"], ['rpc_servers = ["a:1", "b:2"]']),
         (["--threads", "3", "--batch", "64"], ["n_threads = 3", "n_batch = 64"]),
         (["--no-flash-attn"], ["flash_attn = false"]),
+        (["--no-speculate"], ["speculate = false"]),
         (["--cache-type-k", "q8_0"], ['cache_type_k = "q8_0"']),
         (["--system", ""], ['system = ""']),
         (["--nothink"], ["thinking = false", "show_thinking = false"]),

@@ -11,17 +11,18 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.fake_engine import BYTES, FakeRuntime, FakeVocabulary, Faults
+from tests.fake_engine import BYTES, FakeRuntime, FakeVocabulary, Faults, SteadyCost
 from tests.places import ROOT
 
 from shepherd.engine.base import Chunk, Decoded, Engine
 from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.scheduler import EngineOptions
+from shepherd.engine.speculation import Speculator
 from shepherd.engine.worker.child_engine import ChildEngine
 from shepherd.engine.worker.messages import RemoteModel
 from shepherd.engine.worker.model_process import ModelProcess, Program, Timeouts
@@ -82,7 +83,9 @@ class GatedRuntime(FakeRuntime):
 def in_process(setup: Setup) -> InProcessEngine:
     options = EngineOptions(sequences=setup.sequences, queue=setup.queue, stall_s=setup.stall_s)
     constrainer = Constrainer(FakeVocabulary(), frozenset({END})) if setup.has_grammars else None
-    return InProcessEngine(GatedRuntime(setup), options=options, constrainer=constrainer)
+    engine = InProcessEngine(GatedRuntime(setup), options=options, constrainer=constrainer)
+    engine._scheduler._decode = replace(engine._scheduler._decode, speculator=Speculator(SteadyCost(0.01)))
+    return engine
 
 
 def on_lamb(setup: Setup) -> InProcessEngine:

@@ -28,9 +28,10 @@ from tests.unit.engine import matrix_scheduler
 from tests.unit.engine.tiny_gguf import RECIPES, amplified, write
 
 from shepherd.core import EngineError, Sampling
-from shepherd.engine.base import Chunk, Copy, Forget, Remove, Shift
+from shepherd.engine.base import Chunk, Copy, Forget, Mask, Remove, Shift
 from shepherd.engine.llamacpp.library import FAST
 from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
+from shepherd.engine.llamacpp.sampler import LlamaSampler
 from shepherd.engine.llamacpp.weights import Weights
 
 N_CTX, N_SEQ, N_BATCH = 1024, 4, 64
@@ -61,9 +62,10 @@ class Track:
 class Life:
     """A runtime, and what its sequences should hold."""
 
-    def __init__(self, weights: Weights, options: ContextOptions) -> None:
+    def __init__(self, weights: Weights, options: ContextOptions, n: int) -> None:
         self.weights = weights
         self.options = options
+        self.n = n
         self.runtime = LlamaRuntime(weights, options)
         self.random = random.Random(5)
         self.tracks: dict[int, Track] = {}
@@ -423,17 +425,38 @@ def schedule(life: Life) -> None:
     life.errors["choices"], life.facts = matrix_scheduler.tell(life.weights, options)
 
 
+def draft(life: Life) -> None:
+    """Answers with and without drafts on a real cache; see `matrix_scheduler.py`."""
+    options = replace(life.options, n_ctx=matrix_scheduler.N_CTX, n_seq=8, n_outputs=40)
+    life.errors["choices"], life.facts = matrix_scheduler.tell_drafts(life.weights, options, life.n)
+
+
+def draft_from_another_row(life: Life) -> None:
+    """Each token of a draft is compared with what the model says one token later."""
+
+    class Late(LlamaRuntime):
+        def sampler(self, sampling: Sampling, history: Sequence[int], mask: Mask | None = None) -> LlamaSampler:
+            made = super().sampler(sampling, history, mask)
+            draw = made.sample
+            made.sample = lambda chunk, behind=0: draw(chunk, max(0, behind - 1))  # type: ignore[method-assign]
+            return made
+
+    options = replace(life.options, n_ctx=matrix_scheduler.N_CTX, n_seq=8, n_outputs=40)
+    runtime = Late(life.weights, options)
+    life.errors["choices"], life.facts = matrix_scheduler.tell_drafts(life.weights, options, life.n, runtime)
+
+
 STORIES = {
     story.__name__: story
     for story in (
         live, shift_anyway, hole_anyway, roll_back_anyway, roll_back_over_reused_cells, share_anyway, abort_anyway,
-        hole_elsewhere, share_by_checkpoint, close_holes, fill, refuse, schedule,
+        hole_elsewhere, share_by_checkpoint, close_holes, fill, refuse, schedule, draft, draft_from_another_row,
     )
 }  # fmt: skip
 
 
 def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """`kind` or `path`, `story`, and fields of `ContextOptions` as `options`."""
+    """`kind` or `path`, `story`, how many times (`n`), and fields of `ContextOptions` as `options`."""
     path = folder / (f"{request['kind']}.gguf" if "kind" in request else Path(request["path"]).name)
     if not path.exists():
         if "kind" in request:
@@ -444,7 +467,7 @@ def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
     options = ContextOptions(
         n_ctx=N_CTX, n_seq=N_SEQ, n_batch=N_BATCH, n_ubatch=N_BATCH, n_threads=1, **request.get("options", {})
     )
-    life = Life(weights, options)
+    life = Life(weights, options, request.get("n", 1))
     STORIES[request.get("story", "live")](life)
     life.runtime.close()
     weights.close()

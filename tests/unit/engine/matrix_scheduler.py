@@ -10,32 +10,34 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any, cast
 
-from tests.fake_engine import SilentLoop, scheduler_on
+from tests.fake_engine import SilentLoop, SteadyCost, scheduler_on
 
 from shepherd.core import Evicted, Sampling
 from shepherd.engine.base import Admitted, Chunk, Done, Job, Span, Ticket
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
 from shepherd.engine.llamacpp.weights import Weights
+from shepherd.engine.speculation import Speculator
 
 GREEDY = Sampling(temperature=0, ignore_eos=True)
-N_CTX, N_ANSWER = 512, 6
+N_CTX, N_ANSWER, N_DRAFTED = 512, 6, 24
 
 
 class Bench:
     """A cache that works, and cold ones to compare with."""
 
-    def __init__(self, weights: Weights, options: ContextOptions) -> None:
+    def __init__(self, weights: Weights, options: ContextOptions, runtime: LlamaRuntime | None = None) -> None:
         self.weights = weights
         self.random = Random(7)
         self.cold_options = ContextOptions(
             n_ctx=2048, n_batch=64, n_ubatch=64, n_threads=1, flash_attention=options.flash_attention,
             cache_type_k=options.cache_type_k, cache_type_v=options.cache_type_v, swa_full=options.swa_full,
         )  # fmt: skip
-        self.runtime = LlamaRuntime(weights, options)
+        self.runtime = runtime or LlamaRuntime(weights, options)
         self.scheduler = scheduler_on(self.runtime, sequences=3, tiers=Tiers(ram_bytes=2**26))
         self.worst = 0.0
         """Of all choices that differ, the widest gap between the two best logits, in standard deviations."""
@@ -45,7 +47,8 @@ class Bench:
         return [self.random.randrange(self.weights.n_vocab) for _ in range(n)]
 
     def submit(self, tokens: Sequence[int], **more: Any) -> Ticket:
-        ticket = Ticket(Job(array("i", tokens), N_ANSWER, GREEDY, **more), cast(Any, SilentLoop()))
+        job = Job(array("i", tokens), more.pop("max_tokens", N_ANSWER), GREEDY, **more)
+        ticket = Ticket(job, cast(Any, SilentLoop()))
         self.scheduler.queue.add(ticket)
         return ticket
 
@@ -114,6 +117,43 @@ def tell(weights: Weights, options: ContextOptions) -> tuple[float, dict[str, ob
         assert bench.scheduler.queue.stats().restored > 0
     bench.runtime.close()
     return bench.worst, dict(bench.cached)
+
+
+def tell_drafts(
+    weights: Weights, options: ContextOptions, n: int, runtime: LlamaRuntime | None = None
+) -> tuple[float, dict[str, object]]:
+    """`n` answers without drafts, and again with drafts: the widest gap between the two best logits where they differ,
+    and counts. The drafts are the answers from before, most of them with a token changed, so that some of each is
+    refused. Others are computed beside them, and conversations leave the small cache for the next ones."""
+    bench = Bench(weights, options, runtime)
+    decode = bench.scheduler._decode
+    bench.scheduler._decode = replace(decode, speculator=Speculator(SteadyCost(0.0)))
+    n_different = 0
+    for _ in range(n):
+        prompts = [bench.say(bench.random.randint(8, 40)) for _ in range(bench.random.randint(1, 3))]
+        plain = [bench.submit(prompt, max_tokens=N_DRAFTED, speculate=0) for prompt in prompts]
+        bench.run()
+        answers = [[step for step in ticket._steps if isinstance(step, int)] for ticket in plain]
+        drafted = []
+        for prompt, answer in zip(prompts, answers, strict=True):
+            expected = array("i", [*prompt[-3:], *answer])
+            if bench.random.random() < 0.8:
+                expected[bench.random.randrange(3, len(expected))] = bench.random.randrange(weights.n_vocab)
+            drafted.append(bench.submit(prompt, max_tokens=N_DRAFTED, speculate=16, predicted=(expected,)))
+        bench.run()
+        for prompt, answer, ticket in zip(prompts, answers, drafted, strict=True):
+            found = [step for step in ticket._steps if isinstance(step, int)]
+            assert len(found) == len(answer) == N_DRAFTED
+            if found != answer:
+                n_different += 1
+                bench.compare(prompt, found)
+                bench.compare(prompt, answer)
+    totals = bench.scheduler.queue.stats()
+    bench.runtime.close()
+    return bench.worst, {
+        "answers": totals.jobs // 2, "different": n_different, "drafted": totals.drafted_tokens,
+        "accepted": totals.accepted_tokens, "dropped": totals.dropped,
+    }  # fmt: skip
 
 
 def evict(bench: Bench) -> None:

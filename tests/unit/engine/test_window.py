@@ -154,6 +154,26 @@ async def test_the_pictures_are_the_ledger_after_every_step(seed: int) -> None:
     assert (totals.restored > 0) == bool(seed % 2)
 
 
+async def test_what_the_library_could_not_save_has_not_moved_into_memory() -> None:
+    class Forgetful(FakeRuntime):
+        def save(self, seq: int, *, partial: bool = False) -> bytes:
+            return b""
+
+    for kind, target in ((FakeRuntime, "memory"), (Forgetful, "away")):
+        scheduler = scheduler_on(kind(next_token, frozenset({END}), n_ctx=192, n_seq=2), tiers=Tiers(ram_bytes=10**6))
+        feed, reader = Feed(asyncio.get_running_loop()), Reader()
+        scheduler.watch(feed)
+        for name in "abc":
+            ticket = ticket_of(Talk(name, [("system", name.encode() * 40), ("user", b"Hello")]).job(20))
+            scheduler.queue.add(ticket)
+            while not ticket.finished:
+                scheduler.admit()
+                scheduler.step()
+                scheduler.queue.publish()
+        await read_all(feed, feed.batches(), reader)
+        assert {each.target for each in reader.of(Moved)} == {target}
+
+
 async def test_what_is_saved_is_drawn_once() -> None:
     scheduler = scheduler_on(
         FakeRuntime(next_token, frozenset({END}), n_ctx=192, n_seq=2), tiers=Tiers(ram_bytes=10**6)

@@ -644,14 +644,14 @@ async def test_each_request_is_one_line_without_a_word_of_what_was_said(caplog: 
     lines = [record.getMessage() for record in caplog.records if record.name == "shepherd.server"]
     assert len(lines) == 2
     assert re.fullmatch(
-        r"id-1 openai-chat model=a\?b\? backend=local:m cache=- upstream=- in=7 cached=4 recalled=0 out=9 evicted=0 "
-        r"first_ms=[\d.]+ tokens_per_s=[\d.]+ queue_ms=[\d.]+ received=\d+ sent=\d+ key=- session=- "
-        r"status=200 stop=length",
+        r"id-1 openai-chat model=a\?b\? backend=local:m cache=- upstream=- in=7 cached=4 recalled=0 out=9 drafted=0 "
+        r"accepted=0 evicted=0 first_ms=[\d.]+ tokens_per_s=[\d.]+ queue_ms=[\d.]+ received=\d+ sent=\d+ key=- "
+        r"session=- status=200 stop=length",
         lines[0],
     )
     assert re.fullmatch(
-        r"id-2 openai-chat model=- backend=- cache=- upstream=- in=0 cached=0 recalled=0 out=0 evicted=0 first_ms=- "
-        r"tokens_per_s=- queue_ms=- received=\d+ sent=\d+ key=- session=- status=400 "
+        r"id-2 openai-chat model=- backend=- cache=- upstream=- in=0 cached=0 recalled=0 out=0 drafted=0 accepted=0 "
+        r"evicted=0 first_ms=- tokens_per_s=- queue_ms=- received=\d+ sent=\d+ key=- session=- status=400 "
         r"stop=invalid_request field=temperature",
         lines[1],
     )

@@ -82,6 +82,20 @@ async def test_no_path_leads_out_of_the_folder_and_no_folder_is_listed(path: str
         assert len(answer.content) < 500 or path == "js/main.js/"
 
 
+@pytest.mark.parametrize(
+    ("accepted", "is_compressed"),
+    [
+        ("gzip", True), ("br, GZIP;q=0.5", True), ("*", True), ("gzip ; q=1.0", True), ("identity", False), ("", False),
+        ("gzip;q=0", False), ("br, gzip; q=0.000", False), ("*;q=0", False), ("gzip;q=0, *", False), ("xgzip", False),
+    ],
+)  # fmt: skip
+async def test_a_file_is_compressed_for_clients_that_take_it(accepted: str, is_compressed: bool) -> None:
+    async with client_of(ScriptedService(saying("Hi"))) as client:
+        answer = await client.get("/web/js/api.js", headers={"accept-encoding": accepted})
+        assert (answer.headers.get("content-encoding") == "gzip") is is_compressed
+        assert answer.content == (FOLDER / "js" / "api.js").read_bytes()
+
+
 async def test_a_file_that_the_browser_has_is_not_sent_again() -> None:
     async with client_of(ScriptedService(saying("Hi"))) as client:
         for encoding in ("gzip", "identity"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -202,6 +202,24 @@ async def test_a_listener_of_one_session_gets_that_alone() -> None:
             await ask(url, [user(f"I am {session}")], session=session)
         await watcher.until(lambda: bool(watcher.of("turn")))
         assert {each["session"] for kind in ("spans", "turn") for each in watcher.of(kind)} == {"two"}
+
+
+async def test_tokens_of_a_model_that_has_just_left_are_spelled_with_no_other_ones_words() -> None:
+    service = LocalService()
+
+    class Leaving(LiveWindow):
+        async def tokens(self, cache: str, seq: int, owner: str, start: int, stop: int) -> Sequence[int]:
+            found = await super().tokens(cache, seq, owner, start, stop)
+            service._health = Health("ok", "llamacpp", "n", {"main": CacheUsage(1024, 0, "n")})
+            return found
+
+    service.window = Leaving(service.window._caches, service.stats)
+    async with listening(service) as url:
+        await ask(url, [user("Hello")], session="one")
+        async with httpx2.AsyncClient(base_url=url) as client:
+            answer = await client.get("/v1/window/tokens", params={"session": "one"})
+    assert answer.status_code == 404
+    assert "has just changed" in answer.json()["error"]["message"]
 
 
 async def test_the_engine_shows_nothing_while_there_is_no_listener() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from shepherd.tools.base import ToolError
-from shepherd.tools.result_store import ResultStore
+from shepherd.tools.results import ResultStore
 
 
 def test_what_is_kept_is_found_under_its_name_in_any_case() -> None:

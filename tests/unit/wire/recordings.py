@@ -68,17 +68,24 @@ def numbered(beginning: str) -> Callable[[], str]:
     return lambda: f"{beginning}{next(counter):04}"
 
 
-def replayed(decoder: Decoder, data: bytes, cuts: Iterable[int] = (), *, is_ndjson: bool = False) -> Iterator[Event]:
-    """The events that a decoder makes of a stream in these pieces."""
-    edges = [0, *cuts, len(data)]
-    pieces = [data[start:end] for start, end in itertools.pairwise(edges)]
+def records(data: bytes, cuts: Iterable[int] = (), *, is_ndjson: bool = False) -> Iterator[tuple[str, bytes]]:
+    """What the reader of a stream makes of these pieces."""
     reader = NdjsonReader() if is_ndjson else EventReader()
-    for piece in pieces:
-        for name, record in reader.feed(piece):
-            yield from decoder.feed(name, record)
-    for name, record in reader.close():
+    for start, end in itertools.pairwise([0, *cuts, len(data)]):
+        yield from reader.feed(data[start:end])
+    yield from reader.close()
+
+
+def decoded(decoder: Decoder, records: Iterable[tuple[str, bytes]]) -> Iterator[Event]:
+    """The events that a decoder makes of all records of a stream."""
+    for name, record in records:
         yield from decoder.feed(name, record)
     yield from decoder.close()
+
+
+def replayed(decoder: Decoder, data: bytes, cuts: Iterable[int] = (), *, is_ndjson: bool = False) -> Iterator[Event]:
+    """The events that a decoder makes of a stream in these pieces."""
+    return decoded(decoder, records(data, cuts, is_ndjson=is_ndjson))
 
 
 def replies(codec: ClientCodec, exchange: Json, request: Request, target: Endpoint) -> Iterator[Reply]:

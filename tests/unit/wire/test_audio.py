@@ -16,7 +16,7 @@ from shepherd.wire.anthropic import client as anthropic
 from shepherd.wire.anthropic import codec as messages_codec
 from shepherd.wire.client import ClientCodec, Endpoint
 from shepherd.wire.gemini import client as gemini
-from shepherd.wire.heard import note
+from shepherd.wire.history import note
 from shepherd.wire.ollama import chat as ollama_chat
 from shepherd.wire.ollama import client as ollama
 from shepherd.wire.ollama import generate

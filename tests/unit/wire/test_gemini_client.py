@@ -37,7 +37,7 @@ from shepherd.core import (
 from shepherd.wire.base import Json
 from shepherd.wire.client import Endpoint, Failure
 from shepherd.wire.gemini import client
-from shepherd.wire.gemini.schema import accepted
+from shepherd.wire.gemini.client import accepted
 from shepherd.wire.values import BrokenAnswer
 
 ENDPOINT = Endpoint("gemini-x", "gemini:gemini-x", max_output=1_000, thinks_by="level", efforts=("low", "high"))

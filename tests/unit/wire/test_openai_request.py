@@ -403,8 +403,8 @@ def test_null_is_absent_everywhere() -> None:
 def test_unknown_fields_are_ignored() -> None:
     plain = request_of()
     ignored: Json = {
-        "store": True, "metadata": {"a": 1}, "service_tier": "auto", "n": 1, "prediction": {"type": "content"},
-        "modalities": ["text"], "audio": {"voice": "x"}, "verbosity": "low", "logprobs": False,
+        "store": True, "metadata": {"a": 1}, "service_tier": "auto", "n": 1, "modalities": ["text"],
+        "audio": {"voice": "x"}, "verbosity": "low", "logprobs": False,
         "top_logprobs": 0, "stream_options": {"include_obfuscation": False}, "web_search_options": {}, "n_probs": 0,
     }  # fmt: skip
     message = {**USER, "cache_control": {"type": "ephemeral"}}

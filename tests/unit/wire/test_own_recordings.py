@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from tests.providers_replay import OWN
 from tests.unit.backends.cloud.test_recordings import ENDPOINTS
-from tests.unit.wire.recordings import differences, load, replayed, stream_text
+from tests.unit.wire.recordings import decoded, differences, load, records, replayed, stream_text
 
 from shepherd.backends.cloud.provider import PROTOCOLS
 from shepherd.core import Message, Request, Text, ToolResult, fold
@@ -29,14 +29,15 @@ def test_there_is_one_of_every_protocol() -> None:
 
 @pytest.mark.parametrize("recording", STREAMS, ids=lambda each: each["id"])
 def test_every_cut_gives_the_same_answer(recording: dict[str, Any]) -> None:
+    """A decoder gets nothing but records, so each list of them is decoded once."""
     half, data = codec_of(recording), (stream_text(recording) or "").encode()
-    wrong = {}
-    for at in range(len(data) + 1):
-        decoder = half.decoder(Request("m"), ENDPOINT)
-        reply = fold(replayed(decoder, data, [at], is_ndjson="ndjson_text" in recording["response"]))
-        if found := differences(reply, recording["expect"]):
-            wrong[at] = found
-    assert wrong == {}
+    is_ndjson = "ndjson_text" in recording["response"]
+    cuts = {at: tuple(records(data, [at], is_ndjson=is_ndjson)) for at in range(len(data) + 1)}
+    found = {
+        each: differences(fold(decoded(half.decoder(Request("m"), ENDPOINT), each)), recording["expect"])
+        for each in set(cuts.values())
+    }
+    assert {at: wrong for at, each in cuts.items() if (wrong := found[each])} == {}
 
 
 @pytest.mark.parametrize(

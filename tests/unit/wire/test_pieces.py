@@ -15,8 +15,7 @@ from tests.cases import examples
 from shepherd.core import CallDelta, CallStarted, Event, Message, ReasoningDelta, Request, TextDelta, ToolCall, fold
 from shepherd.wire.anthropic import client as anthropic
 from shepherd.wire.arguments import Arguments, plain
-from shepherd.wire.choice import MOST_WAITING, Choices
-from shepherd.wire.client import Endpoint
+from shepherd.wire.client import MOST_WAITING, Choices, Endpoint
 from shepherd.wire.gemini import client as gemini
 from shepherd.wire.halves import Halves, may_have_halves, paired
 from shepherd.wire.ollama import client as ollama

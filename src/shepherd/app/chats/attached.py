@@ -90,7 +90,7 @@ def _read(chat: Chat, file: Fields, path: str, most: int) -> bytes:
 
 
 def _roots(chat: Chat) -> Roots:
-    return Roots.of(chat.shelf.chats.toolset.folders)
+    return Roots.of(chat.shelf.chats.tools.folders)
 
 
 async def quoted(chat: Chat, ids: Sequence[int]) -> tuple[Text, ...]:

@@ -21,8 +21,9 @@ import secrets
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -40,6 +41,8 @@ from shepherd.agent.with_memory import entry_of
 from shepherd.app.chats.event_log import EventLog
 from shepherd.app.chats.person import ChatPerson
 from shepherd.app.chats.view import put_event, shown_message, shown_usage
+from shepherd.app.commands.tools import restore_switches
+from shepherd.app.commands.turn_files import TurnFiles
 from shepherd.config import instructions
 from shepherd.core import (
     Audio,
@@ -68,6 +71,7 @@ if TYPE_CHECKING:
     from shepherd.app.conversations import Conversations, Target
     from shepherd.app.toolset import Toolset
     from shepherd.config import Config
+    from shepherd.config.trust import FolderFile
     from shepherd.core.status import ModelCard
     from shepherd.memory.store import MemoryStore
     from shepherd.tools.permission import Mode
@@ -88,6 +92,11 @@ MOST_NAMES = 1_000
 """Former ids of chats that still find them."""
 MOST_READERS = 64
 """Of the events of one chat."""
+
+
+BEGIN_TURN: ContextVar[Callable[[], Callable[[], None]]] = ContextVar("begin_turn", default=lambda: lambda: None)
+"""In a request: counts a turn against what its sender may run at a time, and returns what ends that. Raises:
+`RateLimited`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +141,7 @@ class Chats:
         self,
         config: Config,
         conversations: Conversations,
-        toolset: Toolset,
+        tools: Toolset,
         *,
         env: Mapping[str, str],
         memory: Callable[[str | None], MemoryStore | None],
@@ -145,11 +154,13 @@ class Chats:
         self.models = models
         self.config = config
         self.conversations = conversations
-        self.toolset = toolset
+        self.tools = tools
         self._shelves: dict[Owner, ChatShelf] = {}
         self.asked: dict[asyncio.Task[None], ChatPerson] = {}
         """By running turn, the person at its chat; those of guests are asked nothing."""
         self.running: set[asyncio.Task[None]] = set()
+        self.refused: set[FolderFile] = set()
+        """Files of the folder that a person has not trusted."""
 
     def of(self, owner: Owner) -> ChatShelf:
         if owner not in self._shelves:
@@ -172,7 +183,7 @@ class ChatShelf:
     def __init__(self, chats: Chats, owner: Owner) -> None:
         self.chats = chats
         self.owner = owner
-        self.saves = _saves(chats.toolset, owner)
+        self.saves = _saves(chats.tools, owner)
         """None = conversations are not saved, and last as long as the program."""
         self._open: OrderedDict[str, Chat] = OrderedDict()
         """By id, the one that was used last at the end."""
@@ -216,7 +227,7 @@ class ChatShelf:
     async def search(self, query: str, limit: int) -> list[Json]:
         """The exchanges of all conversations that answer a query, as the memory finds them; `chat` where the
         conversation is saved. Raises: `InvalidRequest`, `MemoryFailure`."""
-        store = await in_pool("memory", self.chats.memory, self.owner.user)
+        store = await self.store()
         if store is None:
             raise InvalidRequest("this server has no memory: it is switched off in the configuration", status=404)
         hits = await in_pool("memory", store.search, query, limit)
@@ -247,6 +258,10 @@ class ChatShelf:
                 row["at"] = next((at for at in asked if read[name][at].own_text.strip() == wanted), None)
             found.append(row)
         return found
+
+    async def store(self) -> MemoryStore | None:
+        """The memory of the owner; None without one. Raises: `MemoryFailure`."""
+        return await in_pool("memory", self.chats.memory, self.owner.user)
 
     async def get(self, id: str) -> Chat:
         """The chat of this id, as its file is now. Raises: `NoSuchChat`, `UnreadableChat`, `SaveError`."""
@@ -337,6 +352,7 @@ class ChatShelf:
         chats, owner, log = self.chats, self.owner, EventLog(time.time_ns() // 1_000_000)
         person = ChatPerson(log)
         allows_tools = chats.config.server.use_tools or not owner.is_guest
+        journal = None if owner.is_guest else chats.tools.journal()
         session = await in_pool(
             "memory",
             lambda: chats.conversations.chat(
@@ -344,10 +360,11 @@ class ChatShelf:
                 user=owner.user,
                 owner=owner.cells,
                 person=None if owner.is_guest else person,
+                journal=journal,
                 tools=allows_tools,
             ),
         )
-        return Chat(self, id, session, target, log=log, person=person)
+        return Chat(self, id, session, target, log=log, person=person, files=TurnFiles(session, journal))
 
     def _listed(self, name: str) -> SavedListing:
         assert self.saves is not None
@@ -401,13 +418,25 @@ class Chat:
     """One chat. Its session has one turn at a time."""
 
     def __init__(
-        self, shelf: ChatShelf, id: str, session: Session, target: Target, *, log: EventLog, person: ChatPerson
+        self,
+        shelf: ChatShelf,
+        id: str,
+        session: Session,
+        target: Target,
+        *,
+        log: EventLog,
+        person: ChatPerson,
+        files: TurnFiles,
     ) -> None:
         self.id = id
         self.session = session
         self.target = target
         self.log = log
         self.person = person
+        self.files = files
+        self.attached: list[Text] = []
+        """Resources to send with the next message."""
+        self.switched_tools: dict[str, bool] = {}
         self.used_s = time.time()
         """When its last turn began or ended."""
         self.stamp: tuple[int, int] | None = None
@@ -420,7 +449,9 @@ class Chat:
         self.shelf = shelf
         self._file = asyncio.Lock()
         """While its file is read or written: its own change must not look like another program's."""
-        self._is_moving = False
+        self._is_held = False
+        """A command or a change runs: no turn may begin with half of it."""
+        self._has_open_files = False
         self._turn: _Turn | None = None
         self._n_turns = 0
         self._saved: SavedConversation | None = None
@@ -429,6 +460,8 @@ class Chat:
         """The loaded model that has recognised the conversation."""
         self._files: instructions.Found | None = None
         """The AGENTS.md of the folder; None = not read yet."""
+        self._is_fitted = False
+        """Its model has got them as they were read."""
         self.instructions = instructions.Given()
         self._results: dict[str, Json] = {}
         """By call, what its result shows besides; of the turns since it was opened."""
@@ -457,8 +490,18 @@ class Chat:
         """Raises: `Busy`."""
         if self.is_running:
             raise Busy(f"a turn of this chat is running; stop it before you {purpose}, or wait for its end")
-        if self._is_moving:
-            raise Busy("the model of this chat is being changed; send the request again")
+        if self._is_held:
+            raise Busy("a command of this chat is running, or its model is being changed; send the request again")
+
+    @contextlib.contextmanager
+    def held(self, purpose: str) -> Iterator[None]:
+        """No turn begins, and nothing else changes the chat, within the block. Raises: `Busy`."""
+        self.refuse_if_running(purpose)
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
 
     def shown(self, before: int | None, limit: int) -> Json:
         session, messages = self.session, self.messages
@@ -499,7 +542,9 @@ class Chat:
 
     def send(self, parts: Sequence[Attached]) -> int:
         """Ask a question; the number of the turn, which runs from now on. Raises: `Busy`, `InvalidRequest`."""
-        parts = (*modes.notices(self.mode, self.session.messages), *parts)
+        self.refuse_if_running("send another message")
+        parts = (*modes.notices(self.mode, self.session.messages), *self.attached, *parts)
+        self.attached.clear()
         n = len(self.session.messages)
         return self._begin("send", n, (Message("user", tuple(parts)),), lambda: self.session.chat(parts))
 
@@ -535,20 +580,20 @@ class Chat:
 
     async def move(self, name: str) -> None:
         """Let another model answer from now on; it is loaded at the next turn. Raises: `Busy`, `InvalidRequest`."""
-        self.refuse_if_running("change the model")
+        with self.held("change the model"):
+            await self.take_model(name)
+
+    async def take_model(self, name: str) -> None:
+        """As `move`, in a chat that is held."""
         here = self.shelf.chats.conversations
         if self.shelf.owner.is_guest and here.find_choice(name) is None:
             known = ", ".join(each.name for each in here.choices())
             raise InvalidRequest(f"model must be one of {known}, not {shown(name)}", field="model")
         target = await here.target(name, self.target)
-        self.refuse_if_running("change the model")
-        self._is_moving = True  # no turn may begin with half of it
-        try:
-            await in_pool("memory", here.move_chat, self.session, target)
-        finally:
-            self._is_moving = False
+        await in_pool("memory", here.move_chat, self.session, target)
         self.target, self._model, self.missing_model = target, None, ""
         self.set_mode(self.mode)
+        restore_switches(self.session, self.switched_tools, enables=not self.shelf.owner.is_guest)
         await self.changed("model")
 
     @property
@@ -572,22 +617,28 @@ class Chat:
         self.mode = mode
         modes.apply(mode, self.session)
 
-    async def undo(self) -> str | None:
-        """Take the last exchange back; the text of its question, None where there is none. Raises: `Busy`."""
-        self.refuse_if_running("take a turn back")
-        text = self.session.undo()
-        if text is not None:
-            await self.changed("messages")
-            store = await in_pool("memory", self.shelf.chats.memory, self.shelf.owner.user)
-            if store is not None:
-                kept = [entry_of(message) for message in self.session.messages]
-                await in_pool("memory", store.take_back, self.session.id, kept)
-        return text
+    async def take_back(self) -> None:
+        """Save the chat, which has lost its last turns; the memory quotes nothing of them any more."""
+        await self.changed("messages")
+        if (store := await self.shelf.store()) is not None:
+            kept = [entry_of(message) for message in self.session.messages]
+            await in_pool("memory", store.take_back, self.session.id, kept)
 
     async def changed(self, *what: str) -> None:
         """Save the chat, and tell its readers. Raises: `SaveError`, `Busy`."""
         await self.save()
         self.log.put("changed", {"what": list(what)})
+
+    @property
+    def confirm(self) -> Callable[[str], Awaitable[bool]] | None:
+        """Asks the person at the chat; None where no client reads its events, and for guests."""
+        return None if self.shelf.owner.is_guest or not self.log.n_readers else self.person.confirm
+
+    async def open_files(self) -> None:
+        """Read what the tools have changed in files, once for each conversation that the session is."""
+        if not self._has_open_files:
+            self._has_open_files = True
+            await in_pool("files", self.files.open)
 
     async def stop(self) -> bool:
         """Stop the turn that runs, and wait for its end; False where none runs."""
@@ -621,6 +672,7 @@ class Chat:
                 "has ended",
                 status=429,
             )
+        end_turn = BEGIN_TURN.get()()
         self._n_turns += 1
         self.used_s = time.time()
         self._turn = turn = _Turn(index, begun, self._n_turns)
@@ -629,6 +681,7 @@ class Chat:
         turn.task = asyncio.create_task(self._play(turn, stream))
         running.add(turn.task)
         turn.task.add_done_callback(running.discard)
+        turn.task.add_done_callback(lambda _: end_turn())
         if not self.shelf.owner.is_guest:
             self.shelf.chats.asked[turn.task] = self.person
             turn.task.add_done_callback(self.shelf.chats.asked.pop)
@@ -642,8 +695,10 @@ class Chat:
                 self.log.put("missing_model", {"model": self.missing_model, "instead": self.session.model})
             if not here.is_loaded(self.target):
                 self.log.put("loading", {"model": self.session.model})
+            await self.open_files()
+            await self._read_instructions()
             async with here.kept_loaded(self.target) as model:
-                await self._instruct(model)
+                self._instruct(model)
                 self._recognise(model)
                 async with aclosing(stream()) as events:
                     async for event in events:
@@ -656,6 +711,7 @@ class Chat:
             logger.exception("a turn of a chat failed unexpectedly")
             reason, problem = "error", {"code": "server_error", "message": public_error(error)[1]}
         try:
+            self.files.begin_turn()
             await self.save()
         except asyncio.CancelledError:
             reason = "stopped"
@@ -673,6 +729,8 @@ class Chat:
                 "chat turn model=%s session=%s in=%d cached=%d out=%d stop=%s",
                 self.session.model, self.session.id, usage.prompt, usage.cache_read, usage.output, reason,
             )  # fmt: skip
+            if notices := self.files.take_notices():
+                end["notices"] = notices
             end["messages"] = self._shown(self.session.messages[turn.index :], turn.index)
             self.log.put("end", end | ({"error": problem} if problem else {}))
 
@@ -683,22 +741,32 @@ class Chat:
         if isinstance(event, CallReturned):
             extra = {"summary": event.summary, "diff": event.diff}
             self._results[event.result.call_id] = {name: value for name, value in extra.items() if value}
+        elif isinstance(event, Finished):  # its calls run after this event
+            self.files.begin_turn()
         put_event(self.log, event, timing.call, shown)
         if isinstance(event, Finished) and event.reason == "tool_calls":
             with contextlib.suppress(SaveError):  # the end of the turn tries again, and reports it
                 await self.save()
 
-    async def _instruct(self, model: object) -> None:
-        """Give the model the AGENTS.md of the folder: read until the first answer, and fitted to each model."""
+    async def _read_instructions(self) -> None:
+        """Read the AGENTS.md of the folder, until the first answer. A person is asked about a file that is new, or has
+        changed; once in this program."""
         chats = self.shelf.chats
         if self.shelf.owner.is_guest or not chats.config.chat.instructions:
             return
-        before = self._files
-        if before is None or not self.session.messages:
-            self._files = await in_pool("files", instructions.trusted, working_folder(), chats.env)
-        assert self._files is not None
-        if self._files == before and model is self._model:
+        if self._files is None or not self.session.messages:
+            confirm, refused = self.confirm, chats.refused
+            found = await instructions.read(working_folder(), chats.env, confirm, refused)
+            if confirm is not None:
+                refused.update(each.file for each in found.all if each not in found.files)
+            self._is_fitted = self._is_fitted and self._files == found
+            self._files = found
+
+    def _instruct(self, model: object) -> None:
+        """Give the model what was read; fitted to each model."""
+        if self._files is None or (self._is_fitted and model is self._model):
             return
+        self._is_fitted, chats = True, self.shelf.chats
         count = chats.conversations.tokens_for(self.target)
         given = instructions.given(self._files.files, self.session.n_ctx, count)
         given = replace(given, left_out=(*self._files.left_out, *given.left_out))
@@ -718,6 +786,7 @@ class Chat:
     def restore(self, saved: SavedConversation, stamp: tuple[int, int] | None) -> None:
         self.session.restore(saved)
         self._saved, self.stamp = saved, stamp
+        self._has_open_files = False
 
     async def read_again(self) -> None:
         """Read its file, if another program has changed it; without its file it is gone. Raises: `UnreadableChat`."""
@@ -747,7 +816,7 @@ class Chat:
             self._be_gone()
 
     def _is_busy(self) -> bool:
-        return self.is_running or self._is_moving
+        return self.is_running or self._is_held
 
     def _be_gone(self) -> None:
         self.is_gone = True
@@ -780,6 +849,7 @@ class Chat:
         conflict = self.stamp is not None and saves.stamp(self.id) not in (None, self.stamp)
         if conflict:
             self.session.detach(str(uuid.uuid4()))
+            self._has_open_files = False
             name = ""
         saved = self._to_saved()
         name = await in_pool("files", saves.save, saved, name)
@@ -843,11 +913,11 @@ class _Timing:
         return {"first_token_s": round(self._first_s - self._began_s, 3), "tokens_per_s": round(speed, 1)}
 
 
-def _saves(toolset: Toolset, owner: Owner) -> ConversationStore | None:
-    saves = toolset.saves()
+def _saves(tools: Toolset, owner: Owner) -> ConversationStore | None:
+    saves = tools.saves()
     if saves is None or not owner.is_guest:
         return saves
-    return toolset.saves(f"users/{digest(owner.user.encode('utf-8', 'replace')).hex()}")
+    return tools.saves(f"users/{digest(owner.user.encode('utf-8', 'replace')).hex()}")
 
 
 def _answering(saved: SavedConversation) -> str:

@@ -1,51 +1,150 @@
-"""The /commands of a chat over HTTP: those of the terminal that make sense on a page, and what may be typed.
+"""The /commands of a chat over HTTP, and what may be typed.
 
-    "/evict 3" ─ run ─▶ ["[2 messages (80 tokens) left the context]"], whether the chat has changed
+    "/evict 3" ─ run ─▶ ["[2 messages (80 tokens) left the context]"]
 
-What has a path of its own (a turn, the model, the list of chats) is none. Not here: the commands of the terminal
-(`cli/chat/commands.py`).
+A chat of the server is a `Surface` here: what a command says are the lines of its answer. Not here: the commands
+(`app/commands/table.py`). What has a path of its own (a turn, the list of chats) is none.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shepherd.agent import modes
 from shepherd.agent.attachment import senses
 from shepherd.agent.fitting import fitting
 from shepherd.app.chats import attached
-from shepherd.core import Audio, Image, InvalidRequest
+from shepherd.app.commands import command as commanding
+from shepherd.app.commands import table
+from shepherd.core import Audio, BadCall, Evicted, Image, InvalidRequest, ToolCall
 from shepherd.process.pools import in_pool
 from shepherd.tools.base import ToolError
-from shepherd.tools.permission import MODES
-from shepherd.tools.toolbox import ConversationToolbox
 
 if TYPE_CHECKING:
+    from shepherd.agent.attachment import Attached
     from shepherd.app.chats.chats import Chat
+    from shepherd.app.commands.command import Command, Surface
+    from shepherd.core.status import ActiveModel, ModelChoice
+    from shepherd.memory.store import MemoryStore
+    from shepherd.tools.permission import Mode
+
+T = TypeVar("T")
+
+COMMANDS: dict[str, Command[Surface]] = {"/help": table.help_of(lambda: COMMANDS), **table.COMMANDS}
+OF_GUESTS: dict[str, Command[Surface]] = {
+    "/help": table.help_of(lambda: OF_GUESTS),
+    **{name: command for name, command in table.COMMANDS.items() if not command.is_shared},
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    does: str
-    run: Callable[[Chat, str], Awaitable[list[str]]]
-    """Gets the text behind the name. Raises: `ShepherdError`, for a person."""
-    argument: str = ""
-    words: Callable[[Chat], Iterable[tuple[str, str]]] = lambda chat: ()
-    """The arguments that there are, with a note each."""
+class ServedChat:
+    """A chat for one command."""
+
+    hints = ("/help NAME shows more. @path in a message attaches a file.",)
+
+    def __init__(self, chat: Chat) -> None:
+        self._chat = chat
+        self._loop = asyncio.get_running_loop()
+        self.lines: list[str] = []
+        self.asked: Sequence[Attached] = ()
+        """A message that the command sends."""
+        self.app, self.session, self.files = chat.shelf.chats, chat.session, chat.files
+        self.attached, self.switched_tools = chat.attached, chat.switched_tools
+        self.is_guest = chat.shelf.owner.is_guest
+
+    @property
+    def facts(self) -> ActiveModel:
+        return replace(self.app.conversations.describe(self._chat.target.cache), model=self.session.model)
+
+    def choices(self) -> Sequence[ModelChoice]:
+        target = self._chat.target
+        return [
+            replace(each, current=each.cache == target.cache and not target.adapted)
+            for each in self.app.conversations.choices()
+        ]
+
+    @property
+    def mode(self) -> Mode:
+        return self._chat.mode
+
+    @property
+    def modes(self) -> Mapping[Mode, str]:
+        return self._chat.modes
+
+    def set_mode(self, mode: Mode) -> None:
+        self._chat.set_mode(mode)
+
+    def senses(self) -> frozenset[type[Image | Audio]]:
+        return senses(self.app.models(), self.session.model)
+
+    async def store(self) -> MemoryStore | None:
+        return await self._chat.shelf.store()
+
+    async def ask(self, parts: Sequence[Attached]) -> None:
+        self.asked = parts
+
+    async def move(self, name: str) -> bool:
+        before = self.facts
+        await self._chat.take_model(name)
+        return self.facts != before
+
+    async def take_back(self) -> None:
+        await self._chat.take_back()
+
+    async def changed(self, what: str) -> None:
+        await self._chat.changed(what)
+
+    @property
+    def confirm(self) -> Callable[[str], Awaitable[bool]] | None:
+        return self._chat.confirm
+
+    choose = None
+
+    def say(self, text: str = "", style: str = "") -> None:
+        self.lines.append(text)
+
+    note = say
+
+    def draw(self, line: Sequence[tuple[str, str]]) -> None:
+        self.say("".join(text for text, _ in line).rstrip())
+
+    def say_fields(self, fields: Iterable[tuple[str, str]]) -> None:
+        self.lines += [f"{name}: {value}" for name, value in fields]
+
+    def say_evicted(self, evicted: Evicted) -> None:
+        self.say(f"{evicted.messages} messages ({evicted.tokens:,} tokens) left the context.")
+
+    def short(self, text: str, width: int = 60) -> str:
+        return " ".join(text.split())[:width]
+
+    def call_line(self, call: ToolCall | BadCall) -> str:
+        return self.short(f"{call.name}({call.arguments if isinstance(call, ToolCall) else '…'})", 100)
+
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T | None:
+        return commanding.wait_for(work, self._loop)
 
 
 async def run(chat: Chat, line: str) -> list[str]:
-    """The lines that a command says. Raises: `InvalidRequest` for an unknown one; what the command raises."""
+    """The lines that a command says. Raises: `InvalidRequest` for an unknown one, and for what a person mends; what
+    the command raises."""
     name, _, argument = line.strip().partition(" ")
-    if (command := COMMANDS.get(name)) is None:
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        known = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
-        raise InvalidRequest(f"there is no command {name[:40]}; {known}", field="line")
-    return await command.run(chat, argument.strip())
+    command, surface = commanding.get(_commands(chat), name), ServedChat(chat)
+    try:
+        with nullcontext() if command.runs_in_turn else chat.held(f"use {name}"):
+            if not chat.is_running:
+                await chat.open_files()
+            await command.run(surface, argument.strip())
+    except (InvalidRequest, ToolError) as error:
+        status = error.status if isinstance(error, InvalidRequest) else 400
+        raise InvalidRequest(error.message, field="line", status=status) from error
+    if surface.asked:
+        chat.send(surface.asked)
+    return surface.lines
 
 
 async def suggestions(chat: Chat, text: str) -> list[dict[str, str]]:
@@ -54,129 +153,38 @@ async def suggestions(chat: Chat, text: str) -> list[dict[str, str]]:
     if mark and " " not in path and (not head or head[-1].isspace() or head[-1] in "([{"):
         found = await in_pool("texts", lambda: [*attached.paths(chat, path)])
         return [_suggestion(f'@"{each}"' if " " in each else f"@{each}", each, "") for each in found]
-    name, blank, argument = text.partition(" ")
-    if not text.startswith("/") or "\n" in text:
-        return []
-    if not blank:
-        return [
-            _suggestion(each, each, does) for each, does in fitting(name, ((n, c.does) for n, c in COMMANDS.items()))
-        ]
-    words = COMMANDS[name].words(chat) if name in COMMANDS else ()
-    most = attached.MOST_SUGGESTIONS
-    return [_suggestion(f"{name} {each}", each, note) for each, note in islice(fitting(argument, words), most)]
+    surface = ServedChat(chat)
+
+    def offered() -> list[dict[str, str]]:
+        typed, words = commanding.words(_commands(chat), surface, text)
+        before = text[: len(text) - len(typed)]
+        fit = islice(fitting(typed, words), attached.MOST_SUGGESTIONS)
+        return [_suggestion(f"{before}{each}", each, note) for each, note in fit]
+
+    return await in_pool("texts", offered)
 
 
 def options(chat: Chat) -> dict[str, Any]:
     """What a chat can be switched to, and what it takes."""
-    chats, target, model = chat.shelf.chats, chat.target, chat.session.model
-    able = senses(chats.models(), model)
+    surface = ServedChat(chat)
+    able = surface.senses()
     return {
         "models": [
-            {
-                "name": each.name,
-                "kind": each.kind,
-                "detail": each.detail,
-                "current": each.cache == target.cache and not target.adapted,
-            }
-            for each in chats.conversations.choices()
+            {"name": each.name, "kind": each.kind, "detail": each.detail, "current": each.current}
+            for each in surface.choices()
         ],
         "modes": [{"name": name, "label": modes.LABELS[name], "does": does} for name, does in chat.modes.items()],
-        "commands": [{"name": name, "argument": each.argument, "help": each.does} for name, each in COMMANDS.items()],
+        "commands": [
+            {"name": name, "argument": each.argument, "help": each.help} for name, each in _commands(chat).items()
+        ],
         "takes": {"images": Image in able, "audio": Audio in able},
         "tools": [spec.name for spec in chat.session.tools],
     }
 
 
+def _commands(chat: Chat) -> Mapping[str, Command[Surface]]:
+    return OF_GUESTS if chat.shelf.owner.is_guest else COMMANDS
+
+
 def _suggestion(text: str, label: str, note: str) -> dict[str, str]:
     return {"text": text, "label": label, "note": note}
-
-
-async def _undo(chat: Chat, argument: str) -> list[str]:
-    text = await chat.undo()
-    return ["There is nothing to take back." if text is None else f"Taken back: {text[:80]}"]
-
-
-async def _system(chat: Chat, argument: str) -> list[str]:
-    if argument:
-        chat.refuse_if_running("change the system prompt")
-        chat.session.system = "" if argument == '""' else argument
-        await chat.changed("system")
-    current = chat.session.system
-    return [f"System prompt: {current}" if current else "There is no system prompt."]
-
-
-async def _mode(chat: Chat, argument: str) -> list[str]:
-    if argument:
-        chat.set_mode(modes.read(argument))
-        await chat.changed("mode")
-    return [f"Mode: {modes.LABELS[chat.mode]}. It {MODES[chat.mode]}."]
-
-
-async def _model(chat: Chat, argument: str) -> list[str]:
-    if argument:
-        await chat.move(argument)
-    return [f"Model: {chat.session.model}"]
-
-
-async def _evict(chat: Chat, argument: str) -> list[str]:
-    chat.refuse_if_running("evict turns")
-    if not (argument or "1").isdecimal():
-        raise InvalidRequest(f"{argument[:40]!r} is not a number of turns; write /evict or /evict 3", field="line")
-    gone = await chat.session.evict(int((argument or "1")[:9]))
-    if not (gone.tokens or gone.messages):
-        return ["Nothing can leave the context: the system prompt and the last exchange stay."]
-    await chat.changed("window")
-    return [f"{gone.messages} messages ({gone.tokens:,} tokens) left the context."]
-
-
-async def _memory(chat: Chat, argument: str) -> list[str]:
-    if argument not in {"", "on", "off"}:
-        raise InvalidRequest("write /memory, /memory on or /memory off", field="line")
-    if argument:
-        chat.session.recall = argument == "on"
-    return [f"Recall is {'on' if chat.session.recall else 'off'}."]
-
-
-async def _tools(chat: Chat, argument: str) -> list[str]:
-    box = chat.session.toolbox
-    if not isinstance(box, ConversationToolbox):
-        return ["There are no tools."]
-    verb, _, names = argument.partition(" ")
-    if verb in {"on", "off"} and names.strip():
-        enables = not chat.shelf.owner.is_guest
-        try:
-            changed = [name for each in names.split() for name in box.turn(each, verb == "on", enables=enables)]
-        except ToolError as error:
-            raise InvalidRequest(error.message, field="line") from error
-        return [f"{', '.join(changed)}: {verb}."]
-    if argument:
-        raise InvalidRequest("write /tools, /tools on NAME or /tools off NAME", field="line")
-    return [f"{'off' if row.why_off else 'on '} {row.name}  {row.why_off}".rstrip() for row in box.status()]
-
-
-async def _help(chat: Chat, argument: str) -> list[str]:
-    return [f"{f'{name} {each.argument}'.rstrip()}: {each.does}" for name, each in COMMANDS.items()]
-
-
-COMMANDS: dict[str, Command] = {
-    "/help": Command("List the commands.", _help),
-    "/undo": Command("Remove the last question and its answer.", _undo),
-    "/system": Command('Set or show the system prompt; "" removes it.', _system, "[TEXT]"),
-    "/model": Command(
-        "Show the model, or change to another.",
-        _model,
-        "[NAME]",
-        lambda chat: [(each.name, f"{each.kind} {each.detail}") for each in chat.shelf.chats.conversations.choices()],
-    ),
-    "/mode": Command(
-        "Show or change what runs without a question.", _mode, f"[{'|'.join(MODES)}]", lambda chat: chat.modes.items()
-    ),
-    "/tools": Command(
-        "List the tools, or switch one on or off.",
-        _tools,
-        "[on|off NAME]",
-        lambda chat: [(f"{how} {spec.name}", "") for spec in chat.session.tools for how in ("off", "on")],
-    ),
-    "/memory": Command("Show or switch recall.", _memory, "[on|off]", lambda chat: [("on", ""), ("off", "")]),
-    "/evict": Command("Remove the oldest turns from the context now.", _evict, "[N]"),
-}

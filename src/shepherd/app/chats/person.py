@@ -91,6 +91,11 @@ class ChatPerson:
         values: Mapping[str, Any] | None = await self._ask(asked, refused=None)
         return values
 
+    async def confirm(self, question: str) -> bool:
+        """The answer to a question of the program itself."""
+        asked: Json = {"kind": "form", "server": "Shepherd", "message": question, "schema": {}, "url": ""}
+        return await self._ask(asked, refused=None) is not None
+
     def answer(self, id: str, verdict: str | None, values: Mapping[str, Any] | None) -> None:
         """Raises: `InvalidRequest` for a question that does not wait, and for an answer that it does not take."""
         question, future = self._open.get(id, ({}, None))

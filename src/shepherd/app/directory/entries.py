@@ -396,6 +396,11 @@ class ModelRegistry:
                 "sequences",
                 key=f"caches.{others[0].name}.model",
             )
+        if cache.repeatable:
+            raise ConfigError(
+                "TensorRT-LLM gives no repeatable answers; leave it out, or run a GGUF file with llama.cpp",
+                key=f"caches.{cache.name}.repeatable",
+            )
         most = header.n_ctx_train or cache.n_ctx or 4096
         if cache.n_ctx > most:
             logger.warning(
@@ -512,6 +517,8 @@ def cells_of(
 
 def n_sequences(cache: CacheConfig, *, is_dear: bool) -> int:
     """The sequences of a cache, idle ones included. is_dear: each takes the memory of a state, or of a window."""
+    if cache.repeatable:
+        return 1  # what another one has in the cells would move this one
     return cache.sequences + (IDLE_STATES if is_dear else IDLE_SEQUENCES)
 
 

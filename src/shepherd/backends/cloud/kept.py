@@ -54,7 +54,7 @@ class KeptAnswers:
         if (held := self._owners.find(request.owner)) is None:
             self._owners.keep(request.owner, held := LruCache(self._n_bytes))
         size = _size(message)
-        for key in _keys(message, _question(request.messages)):
+        for key in _keys(message, next((each.own_text for each in reversed(request.messages) if each.is_input), "")):
             held.keep((message.origin, key), message, size)
 
     def restored(self, request: Request, origin: str) -> Request:
@@ -128,10 +128,6 @@ def _seals(message: Message) -> frozenset[str]:
         or (isinstance(part, Reasoning) and (part.signature is not None or part.redacted))
         or (isinstance(part, ToolCall) and part.signature is not None)
     )
-
-
-def _question(messages: Sequence[Message]) -> str:
-    return next((each.own_text for each in reversed(messages) if each.is_input), "")
 
 
 def _keys(message: Message, question: str) -> list[bytes]:

@@ -54,34 +54,22 @@ PROTOCOLS: Mapping[Protocol, Paths] = MappingProxyType(
     {
         "openai.chat": Paths("shepherd.wire.openai.client", "/chat/completions", "/models", embed="/embeddings"),
         "openai.responses": Paths(
-            "shepherd.wire.openai.responses.client",
-            "/responses",
-            "/models",
-            count="/responses/input_tokens",
+            "shepherd.wire.openai.responses.client", "/responses", "/models", count="/responses/input_tokens",
             embed="/embeddings",
         ),
         "anthropic": Paths(
-            "shepherd.wire.anthropic.client", "/messages", "/models?limit=1000", count="/messages/count_tokens"
+            "shepherd.wire.anthropic.client", "/messages", "/models?limit=1000", count="/messages/count_tokens",
         ),
         "gemini": Paths(
-            "shepherd.wire.gemini.client",
-            "/models/{model}:streamGenerateContent?alt=sse",
-            "/models?pageSize=1000",
-            count="/models/{model}:countTokens",
-            embed="/models/{model}:batchEmbedContents",
-            version="/v1beta",
+            "shepherd.wire.gemini.client", "/models/{model}:streamGenerateContent?alt=sse", "/models?pageSize=1000",
+            count="/models/{model}:countTokens", embed="/models/{model}:batchEmbedContents", version="/v1beta",
         ),
         "ollama": Paths(
-            "shepherd.wire.ollama.client",
-            "/api/chat",
-            "/api/tags",
-            embed="/api/embed",
-            show="/api/show",
-            version="",
+            "shepherd.wire.ollama.client", "/api/chat", "/api/tags", embed="/api/embed", show="/api/show", version="",
             framing="ndjson",
         ),
-    }
-)
+    },
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

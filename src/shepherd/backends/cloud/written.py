@@ -11,16 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import replace
 
-from shepherd.core import (
-    CallEnded,
-    Event,
-    Finished,
-    Request,
-    Started,
-    TextDelta,
-    ToolCall,
-    Traced,
-)
+from shepherd.core import CallEnded, Event, Finished, Request, Started, TextDelta, ToolCall, Traced
 from shepherd.core.events import TokenScore, as_text
 from shepherd.dialects import Dialect, Parser
 

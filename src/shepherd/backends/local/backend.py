@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import logging
 import math
+from array import array
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -57,7 +58,7 @@ from shepherd.core import (
     Unsupported,
 )
 from shepherd.core.edits import WHOLE, Edit, Edited, LeavingPolicy
-from shepherd.core.limit import MAX_BIASES, check_size
+from shepherd.core.limit import MAX_BIASES, MAX_DRAFT, check_size
 from shepherd.core.messages import leading_systems
 from shepherd.core.request import SharedPrefix, parts_of_owner
 from shepherd.dialects import Dialect, Template
@@ -106,6 +107,8 @@ class LocalOptions:
     """Of each of them, as it was loaded."""
     leaving: LeavingPolicy | None = None
     """What leaves before and after whole turns; None: turns leave in their order."""
+    repeatable: bool = False
+    """A prompt has nothing in it that depends on earlier requests; see `ContextOptions.repeatable`."""
     media: MediaLimits = field(default_factory=MediaLimits)
     """What the model is given of images and recordings."""
 
@@ -150,7 +153,10 @@ class LocalBackend:
         self.encoder = self._compiler.encoder
         """Tokenises for this model. Any thread."""
         limits = Limits(self._options.system_changes, engine.n_ctx // LATER_SYSTEMS, engine.n_ctx // 2)
-        self._kept = KeptPrefix(self._compiler, limits=limits, on_full=self._options.on_full, limit_bytes=keep_bytes)
+        self._kept = KeptPrefix(
+            self._compiler, limits=limits, on_full=self._options.on_full, limit_bytes=keep_bytes,
+            keeps=not self._options.repeatable,
+        )  # fmt: skip
         self.written = Written()
         """What the tokens of the newest answers are, while the engine is watched."""
         self._watch = CacheWatch(
@@ -169,6 +175,8 @@ class LocalBackend:
             job = self._job(compiled, constraint)
         except ContextFull as full:
             raise await offload(weight_of(request), self._explained, full, compiled) from full
+        if request.predicted and request.speculate != 0:
+            job = await offload(sum(map(len, request.predicted)), self._expecting, job, request.predicted)
         if compiled.bare is None:
             await offload(weight_of(compiled.request), self._watch.notice, compiled.request)
         ticket = self.engine.submit(job)
@@ -191,8 +199,9 @@ class LocalBackend:
                             self._kept.learn(compiled, answer.tokens, answer.message)
                             is_learnt = True
                         for event in events:
-                            if isinstance(event, Finished) and not isinstance(step, Done):
-                                await self._end_early(ticket, batches)
+                            if isinstance(event, Finished):
+                                done = step if isinstance(step, Done) else await self._end_early(ticket, batch, batches)
+                                event = _with_drafts(event, done)
                             yield event
                         if answer.has_ended:
                             return
@@ -201,12 +210,19 @@ class LocalBackend:
             if not is_learnt:
                 self._kept.learn(compiled, answer.tokens, answer.message)
 
-    async def _end_early(self, ticket: Ticket, batches: AsyncGenerator[list[Step]]) -> None:
-        """Cancel a job whose answer a stop string ends, and wait for its end: its figures are published then."""
+    async def _end_early(self, ticket: Ticket, batch: list[Step], batches: AsyncGenerator[list[Step]]) -> Done:
+        """Cancel a job whose answer a stop string ends in a batch, and wait for its end: its figures are published
+        then."""
         self.engine.cancel(ticket)
         with contextlib.suppress(ShepherdError):  # the answer is complete
-            async for _ in batches:
-                pass
+            async for later in batches:
+                batch = later
+        return last if isinstance(last := batch[-1], Done) else Done("cancelled")
+
+    def _expecting(self, job: Job, texts: Sequence[str]) -> Job:
+        """The same, with drafts from these texts, which turn them on where the request leaves that open."""
+        predicted = tuple(array("i", self._vocabulary.tokenize(text)) for text in texts)
+        return replace(job, predicted=predicted, speculate=MAX_DRAFT if job.speculate is None else job.speculate)
 
     async def _quoted(self, request: Request, compiled: Compiled) -> Compiled:
         """The same, with quotes of what has left the context and its newest message names."""
@@ -336,6 +352,7 @@ class LocalBackend:
             scores_drawn=request.scores_drawn,
             score_prompt=request.logprobs is not None and request.completion is not None and request.completion.echo,
             background=request.background is True,
+            speculate=request.speculate,
             session=request.session,
             owner=self._owner(compiled),
             n_system=protected(request.messages, compiled.spans)[0],
@@ -523,3 +540,9 @@ class LocalBackend:
     def count_tokens(self, text: str) -> int:
         """How many tokens plain text has, in about any place of a prompt. Any thread."""
         return len(self._vocabulary.tokenize(text))
+
+
+def _with_drafts(finished: Finished, done: Done) -> Finished:
+    usage = finished.usage
+    # A stop string may cut accepted tokens off.
+    return replace(finished, usage=replace(usage, drafted=done.drafted, accepted=min(done.accepted, usage.output)))

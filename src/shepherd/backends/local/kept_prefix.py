@@ -72,9 +72,12 @@ class KeptPrefix:
         limits: Limits | None = None,
         on_full: OnFull = "error",
         limit_bytes: int = 8_000_000,
+        keeps: bool = True,
     ) -> None:
         """`limits`: which changes of a system prompt a reminder names. `on_full`: of requests that leave it open.
-        `limit_bytes`: memory for answers, and for prompts."""
+        `limit_bytes`: memory for answers, and for prompts. `keeps`: False where answers are repeatable: then a prompt
+        is what its request says, whatever was asked before."""
+        self._keeps = keeps
         self._compiler = compiler
         self._on_full = on_full
         self._count: Callable[[str], int] = lambda text: len(compiler.vocabulary.tokenize(text))
@@ -88,6 +91,8 @@ class KeptPrefix:
 
     def prepare(self, request: Request) -> Prepared:
         """The request, with what is kept of its conversation."""
+        if not self._keeps:
+            return Prepared(request)
         request, n_changed = self._settled(request)
         if request.completion is not None:
             return Prepared(request)
@@ -107,12 +112,13 @@ class KeptPrefix:
     def compile(self, prepared: Prepared) -> Compiled:
         """The request in tokens; its prompt is kept. Raises: as `Compiler.compile`."""
         compiled = self._compiler.compile(prepared)
-        self._prompts.keep(prepared, compiled.prompt)
+        if self._keeps:
+            self._prompts.keep(prepared, compiled.prompt)
         return compiled
 
     def learn(self, compiled: Compiled, tokens: Sequence[int], message: Message | None) -> bool:
         """Keep how the model wrote the answer `message`; whether the tokens spell the message."""
-        if compiled.bare is not None:
+        if compiled.bare is not None or not self._keeps:
             return False  # a prompt that continues it is tokenised as a whole
         encoder, request = self._compiler.encoder, compiled.request
         encoder.remember(compiled.encoded, tokens, request.owner)
@@ -126,6 +132,8 @@ class KeptPrefix:
 
     def is_new(self, request: Request) -> bool:
         """Whether it continues a conversation of which this process has seen nothing; True once for each."""
+        if not self._keeps:
+            return False
         n, stop = leading_systems(request.messages), first_answer(request.messages)
         hashes = prefix_hashes(request.messages[n:stop], apart(request))
         return bool(hashes) and not self._seen.keep(hashes[-1], True) and stop < len(request.messages)

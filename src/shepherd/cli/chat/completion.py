@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shepherd.agent import fitting
+from shepherd.app.commands.command import words
 from shepherd.cli.terminal.reader import Suggestion
 
 if TYPE_CHECKING:
-    from shepherd.cli.chat.state import Chat, Command
+    from shepherd.app.commands.command import Command
+    from shepherd.cli.chat.state import Chat
 
 MAX_SUGGESTIONS = 100
 MOST_WALKED = 5_000
@@ -26,7 +28,7 @@ _NOT_SEARCHED = frozenset({"node_modules", "__pycache__", "target", "build", "di
 _MENTION = re.compile(r'(?<![^\s([{])@(?:"([^"\n]*)|([^\s"]*))$')
 
 
-def suggestions(chat: Chat, commands: Mapping[str, Command], before: str) -> Iterator[Suggestion]:
+def suggestions(chat: Chat, commands: Mapping[str, Command[Chat]], before: str) -> Iterator[Suggestion]:
     """Completions of the text `before` the cursor. May read folders: not on the event loop."""
     if mention := _MENTION.search(before):
         typed = mention[2] if mention[1] is None else mention[1]
@@ -35,15 +37,8 @@ def suggestions(chat: Chat, commands: Mapping[str, Command], before: str) -> Ite
             closing = '"' if is_quoted and not path.endswith("/") else ""
             yield Suggestion(f'@"{path}{closing}' if is_quoted else f"@{path}", len(mention[0]))
         return
-    word, blank, argument = before.partition(" ")
-    if not before.startswith("/") or "\n" in before:
-        return
-    if not blank:
-        whole = {name for name, command in commands.items() if not command.argument}
-        yield from _fitting(word, ((name, command.help) for name, command in commands.items()), whole)
-    elif (command := commands.get(word)) is not None and command.complete is not None:
-        *words, last = argument.split(" ")
-        yield from islice(_fitting(last, command.complete(chat, tuple(filter(None, words)), last)), MAX_SUGGESTIONS)
+    whole = {name for name, command in commands.items() if not command.argument}
+    yield from islice(_fitting(*words(commands, chat, before), whole), MAX_SUGGESTIONS)
 
 
 def paths(typed: str) -> Iterator[str]:

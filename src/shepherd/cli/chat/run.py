@@ -38,13 +38,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    options: Mapping[str, Any],
-    *,
-    prompt: str | None,
-    as_json: bool,
-    go_on: bool,
-    resume: str | None,
-    mode: Mode | None,
+    options: Mapping[str, Any], *, prompt: str | None, as_json: bool, go_on: bool, resume: str | None, mode: Mode | None
 ) -> int | None:
     """Chat, or list the tools or serve where the options or the configuration say so; the exit status. Raises:
     `ShepherdError` when the model cannot be loaded or the one prompt cannot be answered."""
@@ -119,13 +113,7 @@ def _prompt(prompt: str | None, *, piped: bool) -> tuple[str, Text | Image | Aud
 
 
 async def _answer_once(
-    config: Config,
-    typed: str,
-    given: Text | Image | Audio,
-    *,
-    as_json: bool,
-    resume: str | None,
-    mode: Mode | None,
+    config: Config, typed: str, given: Text | Image | Audio, *, as_json: bool, resume: str | None, mode: Mode | None
 ) -> int:
     from shepherd.app.app import App
     from shepherd.memory.users import LOCAL

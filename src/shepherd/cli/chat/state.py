@@ -1,9 +1,9 @@
 """The conversation that the /commands work on, and what a command is.
 
-    repl.py ─▶ commands.py, *_commands.py ─▶ state.py
+    repl.py ─▶ commands.py ─▶ state.py
 
-`Chat` has the session, the view and the saved conversations, and plays a turn. Not here: where lines come from
-(`repl.py`), the table of commands (`commands.py`).
+`Chat` has the session, the view and the saved conversations, and plays a turn; it is what /commands work on. Not here:
+where lines come from (`repl.py`), the table of commands (`commands.py`).
 """
 
 from __future__ import annotations
@@ -13,20 +13,25 @@ import itertools
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager, closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from shepherd.agent import modes
 from shepherd.agent.attachment import Attached
 from shepherd.agent.with_memory import entry_of
-from shepherd.cli import render
+from shepherd.app.commands.command import wait_for
+from shepherd.app.commands.tools import restore_switches
+from shepherd.app.commands.turn_files import TurnFiles
 from shepherd.cli.chat import attach
 from shepherd.cli.chat.stats import PART, TurnStats
-from shepherd.cli.terminal.answer import fallback_line
+from shepherd.cli.loading import progress_shown
+from shepherd.cli.terminal.answer import call_line, eviction_line, fallback_line
 from shepherd.cli.terminal.view import View
-from shepherd.cli.text import field_lines, format_count, packed
-from shepherd.core import Audio, Finished, Image, Message, ShepherdError, Text
+from shepherd.cli.text import cut, field_lines, format_count, one_line, packed
+from shepherd.core import Audio, Evicted, Finished, Image, ShepherdError, Text
+from shepherd.core.status import WAYS, ActiveModel, ModelChoice
 from shepherd.process.files import working_folder
+from shepherd.tools.permission import MODES
 
 if TYPE_CHECKING:
     from shepherd.agent.session import Session
@@ -38,19 +43,29 @@ if TYPE_CHECKING:
     from shepherd.cli.terminal.editor import TerminalReader
     from shepherd.cli.terminal.live import MarkdownAnswer
     from shepherd.cli.terminal.reader import PipeReader
+    from shepherd.core import BadCall, ToolCall
+    from shepherd.memory.store import MemoryStore
     from shepherd.tools.permission import Mode
     from shepherd.tools.sandbox.journal import FileJournal
 
     Reader = TerminalReader | PipeReader
 
 _TICK_S = 1 / 15
-_PATIENCE_S = 2.0
-"""How long a completion waits for an MCP server."""
 
 T = TypeVar("T")
 
 
 class Chat:
+    hints = (
+        "/help NAME shows more. @path in a message attaches a file. Tab completes commands, names and paths.",
+        "!COMMAND runs a command in your shell; the model gets its output with your next message.",
+        "Enter sends. Alt+Enter, a backslash at the end, or an open ``` fence starts a new line.",
+        "Shift+Tab changes the mode. A line typed during an answer waits; Up takes it back.",
+        "Esc or Ctrl-C stops an answer, Ctrl-D leaves.",
+    )
+    is_guest = False
+    modes = MODES
+
     def __init__(
         self,
         app: App,
@@ -69,9 +84,7 @@ class Chat:
         self.session = session
         self.view = view
         self.instructions = instructions
-        self.journal = journal
-        self._asked: Message | None = None
-        """The question of the last turn: a new one begins a turn of the journal, a repeated one does not."""
+        self.files = TurnFiles(session, journal)
         self.reader = reader
         self.memory = app.memory(session.user)
         """The memory of the user; None without one."""
@@ -91,7 +104,7 @@ class Chat:
         self._max_rounds = max_rounds
         self._cannot_save = False
         self._thread = threading.get_ident()
-        self._open_journal()
+        self.files.open()
 
     @property
     def editor(self) -> TerminalReader | None:
@@ -137,7 +150,7 @@ class Chat:
                 async with aclosing(events), _ticking(answer):
                     async for event in events:
                         if isinstance(event, Finished):  # its calls run after this event
-                            self._begin_turn()
+                            self.files.begin_turn()
                         instead = fallback_line(event) or instead
                         turn.feed(event)
                         answer.feed(event)
@@ -149,15 +162,15 @@ class Chat:
         finally:
             turn.end()
             self.turns.append(turn)
-            self._begin_turn()
+            self.files.begin_turn()
             await self.save()
         if instead:
             self.note(instead)
-        for line in self.journal.take_notices() if self.journal else ():
+        for line in self.files.take_notices():
             self.say(line, "yellow")
         if self.reader.is_person and (line := turn.line(self.session.n_ctx, self._max_rounds)):
             active = self.app.conversations.active
-            away = f"{PART}{active.cache}, {render.WAYS[True]}" if active.is_away else ""
+            away = f"{PART}{active.cache}, {WAYS[True]}" if active.is_away else ""
             self.note_pieces(f"{line}{away}".split(PART), PART)
         self._call_back()
         if self.instructions is not None and (line := await asyncio.to_thread(self.instructions.find_change)):
@@ -169,19 +182,7 @@ class Chat:
         if self.editor is None or not self.editor.draft.waiting:
             self.view.call_back()
 
-    def _begin_turn(self) -> None:
-        """Tell the journal which question the following changes of files belong to."""
-        at, question = self.questions()[-1] if self.questions() else (0, None)
-        if self.journal is not None and question is not None and question is not self._asked:
-            self.journal.begin(at)
-        self._asked = question
-
-    def questions(self) -> list[tuple[int, Message]]:
-        """The messages of the user, with their places in the conversation."""
-        return [(at, message) for at, message in enumerate(self.session.messages) if message.is_input]
-
     async def take_back(self) -> None:
-        """Save the conversation, which has lost its last turns; the memory quotes nothing of them any more."""
         await self.save()
         if self.memory is not None:
             kept = [entry_of(message) for message in self.session.messages]
@@ -217,12 +218,7 @@ class Chat:
         """Forget the name, the statistics and the attachments: another conversation begins."""
         self.turns, self.attached = [], []
         self.name = ""
-        self._open_journal()
-
-    def _open_journal(self) -> None:
-        self._asked = self.questions()[-1][1] if self.questions() else None
-        if self.journal is not None:
-            self.journal.open(self.session.id, self.questions()[-1][0] if self._asked else -1)
+        self.files.open()
 
     def last_question(self) -> str | None:
         """The last message of the user, without what was attached to it."""
@@ -236,7 +232,74 @@ class Chat:
         answers = itertools.takewhile(lambda message: message.role != "user", reversed(self.session.messages))
         return "\n".join(message.text for message in [*answers][::-1] if message.role == "assistant" and message.text)
 
+    # what commands need
+
+    @property
+    def facts(self) -> ActiveModel:
+        return self.app.conversations.active
+
+    def choices(self) -> Sequence[ModelChoice]:
+        return self.app.conversations.choices()
+
+    async def store(self) -> MemoryStore | None:
+        return self.memory
+
+    def senses(self) -> frozenset[type[Image | Audio]]:
+        return attach.senses(self.app)
+
+    async def ask(self, parts: Sequence[Attached]) -> None:
+        await self.play(self.session.chat(self.asked(parts)))
+
+    async def move(self, name: str) -> bool:
+        found = self.app.conversations.find_choice(name)
+        if found is not None and found.current:
+            return False
+        with progress_shown(self.view.screen):
+            try:
+                await self.app.conversations.switch(self.session, name)
+            finally:
+                self.set_mode(self.mode)
+                restore_switches(self.session, self.switched_tools, enables=True)
+        await self.read_instructions(again=False)
+        await self.save()
+        return True
+
+    async def changed(self, what: str) -> None:
+        await self.save()
+
+    @property
+    def confirm(self) -> Callable[[str], Awaitable[bool]] | None:
+        person = self.view.person()
+        return None if person is None else person.confirm
+
+    @property
+    def choose(self) -> Callable[[str, Sequence[str]], Awaitable[int | None]] | None:
+        return None if self.editor is None else self._choose
+
+    async def _choose(self, title: str, rows: Sequence[str]) -> int | None:
+        from shepherd.cli.terminal import picker
+
+        assert self.editor is not None
+        newest_first = [picker.Row(f"{n}", row, "", "") for n, row in reversed([*enumerate(rows)])]
+        with self.editor.aside():
+            name = await picker.pick(title, newest_first)
+        return None if name is None else int(name)
+
+    def say_evicted(self, evicted: Evicted) -> None:
+        self.note(eviction_line(evicted))
+        if self.turns:
+            self.turns[-1].feed(evicted)
+
+    def short(self, text: str, width: int = 60) -> str:
+        return cut(one_line(text), width)
+
+    def call_line(self, call: ToolCall | BadCall) -> str:
+        return call_line(call)
+
     # lines
+
+    def draw(self, line: Sequence[tuple[str, str]]) -> None:
+        self.view.draw(line)
 
     def say(self, text: str = "", style: str = "") -> None:
         self.view.say(text, style=style)
@@ -255,30 +318,10 @@ class Chat:
             self.note(line)
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """The result of `work`, for a thread that completes the typed text; None when it fails or takes too long."""
         if self.loop is None or self._thread == threading.get_ident():  # the loop's own thread cannot wait for it
             work.close()
             return None
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
-        try:
-            return future.result(_PATIENCE_S)
-        except (ShepherdError, TimeoutError):
-            future.cancel()
-            return None
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    help: str
-    run: Callable[[Chat, str], Awaitable[None]]
-    """Gets the text behind the name. Raises: `ShepherdError`, for a person."""
-    argument: str = ""
-    """The argument as /help shows it."""
-    details: str = ""
-    """More lines for `/help NAME`."""
-    complete: Callable[[Chat, tuple[str, ...], str], Iterable[tuple[str, str]]] | None = None
-    """The words before the cursor and the one being typed -> its completions, with a note each. Called from a
-    thread."""
+        return wait_for(work, self.loop)
 
 
 @asynccontextmanager

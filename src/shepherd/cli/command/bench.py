@@ -53,7 +53,7 @@ def run(
     from shepherd.cli.command import bench_server
     from shepherd.cli.command.replay import listening
     from shepherd.cli.command.server_client import find_address
-    from shepherd.measure import facts, http
+    from shepherd.measure import http, report
     from shepherd.measure.session import Other, Session
     from shepherd.measure.subject import subject_of
 
@@ -73,10 +73,10 @@ def run(
     subject = subject_of(config, named)
     signed: dict[str, Any] = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {**facts.machine(), "load": facts.load()},
-        "build": facts.build(),
-        "model": facts.model(subject),
-        "settings": facts.settings(subject),
+        "machine": {**report.machine(), "load": report.load()},
+        "build": report.build(),
+        "model": report.model(subject),
+        "settings": report.settings(subject),
     }
     if busy := report.busy(signed):
         render.show_warning(f"this machine is busy: {busy}; the figures are worse than they could be")
@@ -99,7 +99,7 @@ def run(
         render.show_error("stopped before anything was measured")
         return status
     signed |= {"complete": status == 0, "budget_s": budget_s}
-    signed["machine"]["load_after"] = facts.load()
+    signed["machine"]["load_after"] = report.load()
     if old is not None and (why := report.busy(old) or report.busy(signed)):
         when = "when the earlier report was made" if report.busy(old) else "now"
         render.show_warning(f"no verdict on changes: the machine was busy {when} ({why})")
@@ -151,7 +151,7 @@ class View:
         table = Table(title=self._title(), title_justify="left")
         for name in self._head():
             table.add_column(name, justify="left" if name in ("FIGURE", "UNIT", "CHANGE", "RATIO") else "right")
-        compared = self._compared()
+        compared = report.compared(self.old, self.session.found) if self.old is not None else {}
         for metric in self._metrics():
             first, n = found.title(metric), str(len(found.samples.get(metric.name, ())))
             if self.other is not None:
@@ -167,7 +167,7 @@ class View:
                 changed = row.change if row else None
                 words = (row.problem if row else "") or _change(changed, judged=not self.is_busy)
                 style = None if self.is_busy else _style(changed)
-                table.add_row(first, *alone, _earlier(self.old, metric), words, style=style)
+                table.add_row(first, *alone, _number(_earlier_median(self.old, metric)), words, style=style)
         return table
 
     def notes(self) -> Iterator[str]:
@@ -228,9 +228,6 @@ class View:
         ours, theirs = (each.samples.get(metric.name, []) for each in (self.session.found, self.session.other))
         return paired(metric, theirs, ours)
 
-    def _compared(self) -> Mapping[str, report.Compared]:
-        return report.compared(self.old, self.session.found) if self.old is not None else {}
-
 
 def _median(found: Measured, metric: Metric) -> float | None:
     samples = found.samples.get(metric.name)
@@ -252,10 +249,6 @@ def _interval(found: Measured, metric: Metric) -> str:
 def _earlier_median(old: Mapping[str, Any], metric: Metric) -> float | None:
     value = next((each.get("median") for each in old["figures"] if each["name"] == metric.name), None)
     return float(value) if isinstance(value, int | float) else None
-
-
-def _earlier(old: Mapping[str, Any], metric: Metric) -> str:
-    return _number(_earlier_median(old, metric))
 
 
 def _change(change: Change | None, *, judged: bool = True) -> str:

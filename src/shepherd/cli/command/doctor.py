@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from shepherd.cli import configure, logs, render
 from shepherd.cli.text import clean, format_size
 from shepherd.core import ConfigError, ShepherdError
+from shepherd.core.status import WAYS
 
 if TYPE_CHECKING:
     from shepherd.config import Config
@@ -293,7 +294,7 @@ def _providers(options: Mapping[str, Any]) -> Iterator[CheckResult]:
         facts = provider.facts(row, config.network, config.providers)
         where = facts["address"] or f"replicas {', '.join(row.replicas)}"
         key = f"key from {facts['key']}" if facts["key"] else "no key"
-        detail = f"{facts['title']}, {where}, {key}; {render.WAYS[not facts['is_local']]}"
+        detail = f"{facts['title']}, {where}, {key}; {WAYS[not facts['is_local']]}"
         problem = facts["problem"]
         yield CheckResult(f"provider {row.name}", "note" if problem else "ok", problem or detail)
     if store.is_open_to_others:
@@ -319,14 +320,5 @@ def _parts(options: Mapping[str, Any]) -> Iterator[CheckResult]:
 
 
 CHECKS: tuple[Check, ...] = (
-    _versions,
-    _library,
-    _processor,
-    _gpu,
-    _memory,
-    _configuration,
-    _models,
-    _configured,
-    _providers,
-    _parts,
-)
+    _versions, _library, _processor, _gpu, _memory, _configuration, _models, _configured, _providers, _parts,
+)  # fmt: skip

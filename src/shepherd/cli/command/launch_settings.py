@@ -281,14 +281,7 @@ def _json(value: Any, indent: int | None = 2) -> str:
 CLIENTS: Mapping[str, Client] = {
     name: Client(title, name, install, first_prompt, measured, configure)
     for name, title, install, first_prompt, measured, configure in (
-        (
-            "claude",
-            "Claude Code",
-            "npm install -g @anthropic-ai/claude-code",
-            23_624,
-            "2.1.332, 2026-11-28",
-            _claude,
-        ),
+        ("claude", "Claude Code", "npm install -g @anthropic-ai/claude-code", 23_624, "2.1.332, 2026-11-28", _claude),
         ("codex", "Codex", "npm install -g @openai/codex", 8_649, "0.171.0, 2026-11-27", _codex),
         ("opencode", "opencode", "npm install -g opencode-ai", 14_240, "1.18.33, 2026-11-27", _opencode),
         ("aider", "aider", "uv tool install aider-chat", 3_000, "estimated", _aider),

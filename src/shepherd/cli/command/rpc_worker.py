@@ -13,7 +13,7 @@ from typing import Any
 
 from shepherd.cli import logs, render, signals
 from shepherd.cli.text import format_size
-from shepherd.config import quantity
+from shepherd.config import kinds
 from shepherd.core import ConfigError
 
 WARNING = (
@@ -59,7 +59,7 @@ def run(options: Mapping[str, Any], *, allow: Sequence[str], devices: Sequence[s
 def _size(flag: str, text: str) -> int:
     """Bytes. Raises: `ConfigError`."""
     try:
-        found = quantity.memory(text)
+        found = kinds.memory(text)
     except ValueError:
         found = 0.0
     if not isinstance(found, int):

@@ -205,6 +205,7 @@ def _heading(name: str, model: str, cache: CacheStats, found: CacheSpeed) -> lis
         f"decode {format_rate(found.decode)} tokens/s",
         f"{cache.live} live",
         f"{cache.waiting} waiting",
+        *([f"drafts {cache.accepted_tokens / cache.drafted_tokens:.0%} accepted"] if cache.drafted_tokens else []),
     ]
     room = [
         f"hits {'-' if hits is None else f'{hits:.1%}'}",

@@ -200,6 +200,12 @@ class GrammarMask:
             return bool(self._allowed()[token])
         return bool(allowed)
 
+    def n_allowed(self, tokens: Sequence[int]) -> int:
+        never = self._end_tokens | self._control
+        text = [*itertools.takewhile(lambda token: token not in never, tokens)]
+        n = self._matcher.validate_tokens(text)
+        return 0 if self._matcher.is_error() else int(n)
+
     def allow(self, logits: memoryview) -> None:
         np, row = self._np, self._np.frombuffer(logits, self._np.float32)
         n = min(self._n_vocab, len(row))

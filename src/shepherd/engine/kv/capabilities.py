@@ -12,7 +12,7 @@ whole conversation on models of every kind, and plants the faults that this tabl
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from shepherd.engine.base import Memory
@@ -107,6 +107,16 @@ def memory(facts: Facts) -> Memory:
         n_positions=0 if facts.rope == "none" and facts.recurrent else facts.n_ctx_train,
         why="; ".join(reasons) or "plain attention",
     )
+
+
+def repeatable(memory: Memory, piece: int) -> Memory:
+    """The same memory where answers are repeatable: whatever leaves traces in what stays is missing.
+
+    Tokens behind a hole were computed with what stood in it, and moved keys are rounded again. A state that cannot be
+    cut back is saved where the course of a conversation decides, so nothing of it is reused.
+    """
+    why = f"{memory.why}; repeatable, in pieces of {piece} tokens"
+    return replace(memory, hole=False, share=False, shift=False, checkpoint=False, piece=piece, why=why)
 
 
 def is_shift_fatal(facts: Facts) -> bool:

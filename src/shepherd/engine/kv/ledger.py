@@ -63,6 +63,8 @@ class Resident:
     """Logical lengths, ascending, each with the state saved there that cannot be rolled back. Forks share the bytes."""
     n_system: int = 0
     """Leading tokens that are the system prompt and the tools (`Job.n_system`)."""
+    n_pure: int = 0
+    """Leading tokens that were computed piece by piece (`Memory.piece`), and nothing else before or between them."""
     low: int = 0
     """The lowest position that a sliding window still holds, as the runtime reported last."""
     live: bool = False
@@ -134,6 +136,9 @@ class Resident:
 
     def reach(self, length: int, memory: Memory) -> int:
         """The largest length, at most `length`, to which the sequence can be cut back."""
+        if memory.piece:
+            length = min(length, self.n_pure)
+            return length - length % memory.piece if memory.rollback == "any" else 0
         if length >= len(self.tokens) or memory.rollback == "any":
             return min(length, len(self.tokens))
         if memory.rollback == "window" and self.low <= max(0, self.position_of(length) - memory.window):
@@ -335,6 +340,8 @@ class Ledger:
     def extend(self, resident: Resident, tokens: Sequence[int]) -> None:
         """Record that `tokens` were decoded after its last position."""
         start, n = len(resident.tokens), len(tokens)
+        if n == self.memory.piece and start == resident.n_pure:
+            resident.n_pure += n
         last = resident.runs[-1] if resident.runs else None
         if last is not None and last.stop == start and last.block == resident.block:
             last.stop += n
@@ -357,6 +364,7 @@ class Ledger:
         if resident.runs:
             resident.runs[-1].stop = min(resident.runs[-1].stop, length)
         del resident.tokens[length:]
+        resident.n_pure = min(resident.n_pure, length)
         resident.checkpoints = [(at, state) for at, state in resident.checkpoints if at <= length]
         self._stale = True
         return ops
@@ -425,6 +433,7 @@ class Ledger:
         resident.tokens = array("i")
         resident.runs = []
         resident.checkpoints = []
+        resident.n_pure = 0
         self._stale = True
         return [Forget(resident.id)]
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from shepherd.core import EngineError
-from shepherd.engine.base import CachedPrefix, Chunk, Copy, Forget, Op, Owner, Runtime, Span
+from shepherd.engine.base import CachedPrefix, Chunk, Copy, Forget, Op, Owner, Remove, Runtime, Span
 from shepherd.engine.kv.checkpoint import CHECKPOINT_BYTES, Checkpoints
 from shepherd.engine.kv.ledger import Ledger, LedgerError, Match, Resident, common_prefix
 from shepherd.engine.kv.plan import Plan, Range, Tail
@@ -280,6 +280,8 @@ class Pool:
     def _answered_at(self, source: Resident) -> int:
         """Where its last answer begins, as nearly as the sequence can be cut back to it."""
         end = source.n_prompt - 1
+        if self.ledger.memory.piece:
+            return source.reach(end, self.ledger.memory)
         return min(end, source.spans[-1].stop) if source.spans and not self.ledger.memory.share else end
 
     def _costs_to_share(self, source: Resident, length: int) -> bool:
@@ -330,6 +332,14 @@ class Pool:
             self.apply(self.ledger.forget(resident))
             raise OperationRefused
         self._do(resident, self.ledger.cut(resident, length))
+
+    def extend(self, resident: Resident, tokens: array[int], n: int) -> None:
+        """Record that `tokens` were decoded at the end of a sequence, of which the first `n` stay. Raises:
+        `OperationRefused`."""
+        position = resident.end + n
+        self.ledger.extend(resident, tokens[:n])
+        if n < len(tokens):
+            self._do(resident, [Remove(resident.id, position)])
 
     def close_gaps(self, resident: Resident) -> None:
         """Move the tokens behind holes forward, if that is exact. Raises: `OperationRefused`."""
@@ -462,7 +472,7 @@ class Pool:
     def park(self, resident: Resident, why: str) -> None:
         """Remove a sequence from the cells; the tiers keep it if it is worth it, and its system prompt by itself."""
         n_tokens, begun_s = resident.n_resident, time.perf_counter()
-        is_kept = self._is_worth_saving(resident) and self._save(resident, leaves=True)
+        is_kept = self._is_worth_saving(resident) and bool(self._save(resident, leaves=True))
         self._note_move(resident, ("cells", "memory" if is_kept else "away"), n_tokens, why, begun_s)
         self._copied.pop(resident.id, None)
         self.give_up_tail(resident)
@@ -519,9 +529,9 @@ class Pool:
         least = min(WORTH_SAVING, resident.n_resident // SMALL_PART + 1)
         return self._has_tiers and self._lost_without(resident, self.ledger) >= least
 
-    def _save(self, resident: Resident, *, leaves: bool = False, is_copy: bool = False) -> bool:
+    def _save(self, resident: Resident, *, leaves: bool = False, is_copy: bool = False) -> bool | None:
         """Let the tiers keep a sequence. One that `leaves` the cells may lose its beginning there; one that does not is
-        a copy. False: the disk must write another one first."""
+        a copy. False: the disk must write another one first; None: the library has no state of it."""
         outline = self._outline(resident)
         if self.snapshots.touch(self.snapshots.key(outline)):
             return True  # host memory has this state already
@@ -534,7 +544,7 @@ class Pool:
                 outline = behind
         state = state or self.runtime.save(resident.id)
         if not state:
-            return True
+            return None
         self._token_bytes = len(state) / max(1, outline.n_resident)
         kept = {length for length, _ in outline.checkpoints}
         checkpoints = tuple((length, state) for length, state in resident.checkpoints if length in kept)
@@ -598,6 +608,7 @@ class Pool:
             low=max(self.runtime.held(resident.id)[0], 0),
             owner=replace(resident.owner, n_common=0),
             n_system=resident.n_system,
+            n_pure=resident.n_pure,
             session=resident.session,
         )
 
@@ -621,6 +632,7 @@ class Pool:
         resident = self.ledger.adopt(snapshot.tokens, snapshot.runs, snapshot.owner)
         resident.spans, resident.n_prompt, resident.n_system = snapshot.spans, snapshot.n_prompt, snapshot.n_system
         resident.checkpoints, resident.session = list(snapshot.checkpoints), snapshot.session
+        resident.n_pure = snapshot.n_pure
         if not self.runtime.load(resident.id, snapshot.state):
             logger.warning("a saved conversation could not be loaded into cache %r and is computed again", self._name)
             self.apply(self.ledger.forget(resident))
@@ -660,7 +672,7 @@ class Pool:
         # The longest first: shorter ones with the same beginning need not be written then.
         for resident in sorted(self.ledger.idle(), key=lambda resident: -resident.n_resident):
             if resident not in written and self._lost_without(resident, written) >= WORTH_SAVING:
-                self.waits_for_disk = not self._save(resident, is_copy=True)
+                self.waits_for_disk = self._save(resident, is_copy=True) is False
                 if not self.waits_for_disk:
                     self._copied[resident.id] = keys[resident.id]
                 return not self.waits_for_disk

@@ -68,10 +68,10 @@ class LlamaSampler:
             if token >= 0:  # no image repeats a word
                 FAST.accept(self._address, token)
 
-    def sample(self, chunk: int) -> int:
+    def sample(self, chunk: int, behind: int = 0) -> int:
         """Raises: `EngineError` if the grammar allows no token."""
         token: int
-        output = self._output(chunk)
+        output = self._output(chunk) - behind
         if self._masked is not None:
             token = self._masked.draw(FAST.logits(self._context, output))
             FAST.accept(self._address, token)
@@ -79,9 +79,9 @@ class LlamaSampler:
         token = self._draw(self._which, self._context, output)
         return token
 
-    def sample_scored(self, chunk: int, n_top: int) -> Scored:
+    def sample_scored(self, chunk: int, n_top: int, behind: int = 0) -> Scored:
         """Raises: `EngineError` if the grammar allows no token."""
-        address = FAST.logits(self._context, self._output(chunk))
+        address = FAST.logits(self._context, self._output(chunk) - behind)
         if self._masked is not None:
             candidates, token = self._masked.candidates, self._masked.draw(address)
         else:
@@ -89,6 +89,9 @@ class LlamaSampler:
             token = candidates.choose(candidates.ids, candidates.row(address))
         FAST.accept(self._address, token)
         return candidates.score(token, n_top)
+
+    def n_possible(self, draft: Sequence[int]) -> int:
+        return len(draft) if self._masked is None else self._masked.mask.n_allowed(draft)
 
     def _output(self, chunk: int) -> int:
         output = self._outputs[chunk]
@@ -134,7 +137,7 @@ class MaskedDraw:
         import numpy as np  # noqa: PLC0415 - only under a grammar
 
         self._np = np
-        self._mask = mask
+        self.mask = mask
         self.candidates = candidates
         self._unwanted = sorted(unwanted)
 
@@ -143,7 +146,7 @@ class MaskedDraw:
 
         Raises: `EngineError` if no token is allowed.
         """
-        np, mask, candidates = self._np, self._mask, self.candidates
+        np, mask, candidates = self._np, self.mask, self.candidates
         row = candidates.row(address)
         row[self._unwanted] = -math.inf
         token = candidates.choose(candidates.ids, row)

@@ -312,12 +312,16 @@ class _Host:
 
     async def _beat(self) -> None:
         while True:
-            is_busy = bool(self._tasks)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(PUSH_S if is_busy else BEAT_S):
+                async with asyncio.timeout(self.pause_s):
                     await self._woken.wait()
             self._woken.clear()
             self._answer_states()
+
+    @property
+    def pause_s(self) -> float:
+        """Between two states: only jobs change a cache, and what else changes it answers a state itself."""
+        return PUSH_S if self._tickets else BEAT_S
 
     def _answer_states(self) -> None:
         for engine in range(len(self._engines)):

@@ -11,7 +11,7 @@ Runs on any connection to the file, in the caller's thread.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
 from math import exp
@@ -23,11 +23,12 @@ from shepherd.memory.archive import queries
 from shepherd.memory.archive.index import FTS_TABLES, TABLE_OF_ROLE
 from shepherd.memory.records import RankedMessage
 from shepherd.memory.search import tokenizer
-from shepherd.memory.search.query import NO_FILTERS, Filters, answer_type_of, is_about_answers, terms_of
+from shepherd.memory.search.query import NO_FILTERS, Filters, Term, answer_type_of, is_about_answers, terms_of
 from shepherd.memory.search.reranking import MOST, Reranking
 from shepherd.memory.search.scope import MessageRow, find_scope
 from shepherd.memory.search.scoring import Score, Scorer
-from shepherd.memory.search.spelling import correct_spelling
+from shepherd.memory.search.tokenizer import Tokenize
+from shepherd.memory.search.words import STOP
 
 if TYPE_CHECKING:
     from shepherd.memory.search.postings import FtsTable, Matches
@@ -185,3 +186,63 @@ def _monotonic(ranked: Sequence[RankedMessage]) -> list[RankedMessage]:
 def _relevance(share: float) -> float:
     """0.0 to 1.0, rising: `FULL` for 1.0."""
     return FULL * share if share <= 1 else 1 - (1 - FULL) * exp(1 - share)
+
+
+# -- spelling ---------------------------------------------------------------------------------------------------------
+
+
+SHORTEST_WORD = 5
+"""Letters; a shorter word has too many neighbours."""
+LONGEST_WORD = 40
+"""Letters; a longer one is hardly a word, and the time for its neighbours grows with the square of its length."""
+KEPT_LETTERS = 3
+"""Letters at the beginning that are taken as correct, unless two are swapped or one is too many."""
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+MOST_WORDS = 2_000
+"""Words of the archive that are compared."""
+MOST_TERMS = 3
+"""Terms of a question that are corrected."""
+
+
+def correct_spelling(
+    tables: Sequence[FtsTable], terms: Sequence[Term], missing: Collection[int], tokenize: Tokenize
+) -> list[Term]:
+    """The terms. A term of `missing` that no table has gets the words at an edit distance of 1 as near forms."""
+    n_left = MOST_TERMS
+    corrected = list(terms)
+    for at in sorted(missing):
+        word = terms[at].forms[0]
+        is_candidate = SHORTEST_WORD <= len(word) <= LONGEST_WORD and word.isalpha() and word not in STOP["en"]
+        if n_left and is_candidate and not any(table.contains(terms[at]) for table in tables):
+            n_left -= 1
+            neighbours = {other: None for table in tables for other in _neighbours(table, word, tokenize)}
+            corrected[at] = Term(terms[at].forms, (*terms[at].near, *neighbours))
+    return corrected
+
+
+def _neighbours(table: FtsTable, word: str, tokenize: Tokenize) -> list[str]:
+    """Stems of the table with one letter missing, wrong, too many, or swapped with the next."""
+    words, start = table.name.replace("fts_", "terms_"), word[:KEPT_LETTERS]
+    rows = table.connection.execute(
+        f"SELECT term FROM {words} WHERE term >= ? AND term < ? LIMIT ?", (start, start + "\U0010ffff", MOST_WORDS)
+    )
+    found = {term for (term,) in rows}.intersection(tokenize(" ".join(_replaced(word))))
+    for stem in set(tokenize(" ".join(_shorter(word)))):
+        if table.connection.execute(f"SELECT 1 FROM {words} WHERE term = ?", (stem,)).get:
+            found.add(stem)
+    return sorted(found)
+
+
+def _shorter(word: str) -> Iterator[str]:
+    for at in range(len(word) - 1):
+        yield word[:at] + word[at + 1] + word[at] + word[at + 2 :]
+    for at in range(len(word)):
+        yield word[:at] + word[at + 1 :]
+
+
+def _replaced(word: str) -> Iterator[str]:
+    letters = dict.fromkeys(LETTERS + word)
+    for at in range(KEPT_LETTERS, len(word) + 1):
+        for letter in letters:
+            yield word[:at] + letter + word[at:]
+            yield word[:at] + letter + word[at + 1 :]

@@ -20,13 +20,14 @@ from urllib.parse import parse_qsl
 from starlette.types import Scope
 
 from shepherd.app.chats import attached
-from shepherd.app.chats.chats import MOST_READERS, Owner
+from shepherd.app.chats.chats import BEGIN_TURN, MOST_READERS, Owner
 from shepherd.app.chats.view import media_of
 from shepherd.core import InvalidRequest, Sampling, Text
 from shepherd.memory.users import LOCAL
 from shepherd.process.pools import in_pool
 from shepherd.server.endpoints.handler import Endpoint, RequestContext, within
 from shepherd.server.endpoints.openapi import operation_id
+from shepherd.server.http.admission import turn_of
 from shepherd.server.http.body import PRIVATE, RawHeaders, json_bytes
 from shepherd.server.http.caller import caller_of, check_page
 from shepherd.wire.base import COMPACT, Fields, Json, decode_json, shown, wrong
@@ -93,7 +94,7 @@ class ChatEndpoint:
     async def _respond(self, context: RequestContext) -> None:
         scope = context.scope
         check_page(scope)
-        context.check_local("the chats answer")
+        context.check_local("the chats")
         shelf = context.state.service.chats.of(_owner(scope))
         body = await context.read_body() if self.method in _WITH_BODY else b""
         given = await context.decode(body, decode_json) if body.strip() else {}
@@ -103,6 +104,7 @@ class ChatEndpoint:
             await self.respond(context, shelf, values)
             return
         assert self.answer is not None
+        BEGIN_TURN.set(turn_of(scope))
         found = await context.while_connected(self.answer(shelf, values))
         context.record.reason = "answered"
         await context.answer(json_bytes(found), PRIVATE, status=self.status)

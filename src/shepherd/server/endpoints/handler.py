@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
@@ -36,7 +36,7 @@ from shepherd.server.http.body import (
     read_body,
     send_json,
 )
-from shepherd.server.http.caller import Deed, address_of, check_deed, is_loopback
+from shepherd.server.http.caller import Deed, address_of, check_deed, check_origin, is_loopback
 from shepherd.server.http.errors import Stopping, encode_error
 from shepherd.server.http.send_buffer import ClientTooSlow
 from shepherd.server.observe.metrics import Metrics
@@ -108,6 +108,8 @@ class ServerState:
     """Whole answers of chat say how the prompt was read, also where the body does not ask for it."""
     page: bool = True
     """Browsers get the page."""
+    origins: Collection[str] = ()
+    """Of pages that the operator has named."""
 
 
 def state_of(request: HTTPRequest) -> ServerState:
@@ -167,16 +169,18 @@ class RequestContext:
         """Raises: as `caller.check_deed`."""
         check_deed(self.scope, deed, manages_models=self.state.service.manages_models)
 
-    def check_local(self, what_answers: str) -> None:
-        """That an open server shows words of conversations to no other machine. `what_answers`: such as `the memory
-        answers`. Raises: `NotAllowed`."""
+    def check_local(self, what: str) -> None:
+        """That an open server shows words of conversations to no other machine, and to no page of another origin.
+        `what`: such as `the memory`. Raises: `NotAllowed`."""
         host = address_of(self.scope)
         if self.state.is_open and not is_loopback(host):
             raise NotAllowed(
-                f"without an API key {what_answers} only programs on this machine, not {host[:80]!r}; configure a key "
+                f"without an API key {what} answers only programs on this machine, not {host[:80]!r}; configure a key "
                 "(server.api_keys)",
                 status=403,
             )
+        if self.state.is_open:  # with keys, no page has one that it was not given
+            check_origin(self.scope, what, self.state.origins)
 
     async def read_body(self) -> bytes:
         """The whole body. Raises: as `body.read_body`."""

@@ -77,7 +77,7 @@ async def slots(request: HTTPRequest) -> Response:
                 "id": at,
                 "cache": name,
                 "n_ctx": n_ctx,
-                "speculative": False,
+                "speculative": each.drafted > 0,
                 "is_processing": each.state != "idle",
                 "n_prompt_tokens": each.cached + each.new,
                 "n_prompt_tokens_cache": each.cached,

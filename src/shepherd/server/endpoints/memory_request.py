@@ -78,7 +78,7 @@ class MemoryEndpoint:
 
     async def _respond(self, context: RequestContext) -> None:
         service = context.state.service
-        context.check_local("the memory answers")
+        context.check_local("the memory")
         if self.method in ("POST", "PUT"):
             body = await context.read_body()
         else:

@@ -76,7 +76,7 @@ async def _send(request: HTTPRequest, name: str) -> Response:
         raise InvalidRequest(f"the page has no file {name[:80]!r}", status=404)
     path = FOLDER / name
     file = await in_pool("files", lambda: _read(path, path.stat().st_mtime_ns))
-    is_compressed = file.compressed is not None and "gzip" in request.headers.get("accept-encoding", "")
+    is_compressed = file.compressed is not None and _takes_gzip(request.headers.get("accept-encoding", ""))
     tag = f'"{file.tag}{"-gzip" if is_compressed else ""}"'
     headers = {
         **_HEADERS,
@@ -92,6 +92,16 @@ async def _send(request: HTTPRequest, name: str) -> Response:
     content = file.compressed if is_compressed else file.content
     headers["content-type"] = TYPES[path.suffix]
     return Response(content, headers=headers)
+
+
+def _takes_gzip(header: str) -> bool:
+    """Whether an `Accept-Encoding` names gzip, or `*`, with a weight above 0."""
+    weights = {}
+    for each in header.lower().split(","):
+        name, _, weight = each.partition(";")
+        number = re.fullmatch(r"\s*q=(0(\.[0-9]{0,3})?|1(\.0{0,3})?)\s*", weight)
+        weights[name.strip()] = float(number[1]) if number else 1.0
+    return weights.get("gzip", weights.get("*", 0.0)) > 0
 
 
 @cache

@@ -43,7 +43,7 @@ _NAMES = {"at_s": "at", "source": "from", "target": "to", "now": "is"}
 
 
 async def _respond(context: RequestContext) -> None:
-    context.check_local("the window answers")
+    context.check_local("the window")
     session, cache = (_query(context.scope, ("session", "cache")).get(name) for name in ("session", "cache"))
     caller = caller_of(context.scope)
 
@@ -78,7 +78,7 @@ def _query(scope: Scope, known: tuple[str, ...]) -> dict[str, str]:
 
 
 async def _answer_tokens(context: RequestContext) -> None:
-    context.check_local("the window answers")
+    context.check_local("the window")
     given = _query(context.scope, ("cache", "seq", "session", "start", "stop"))
     service = context.state.service
     caches = seen_by(caller_of(context.scope), service.stats())
@@ -99,9 +99,10 @@ async def _answer_tokens(context: RequestContext) -> None:
     found = [each for each in found if given.get("session") in (None, each.session)]
     if not found:
         raise InvalidRequest("this sequence is not in the cells now", field="seq", status=404)
-    one = found[-1]
+    one, model = found[-1], service.health().caches[name].model
     tokens = await service.window.tokens(name, one.seq, one.owner, start, stop)
-    model = service.health().caches[name].model
+    if (now := service.health().caches.get(name)) is None or now.model != model:
+        raise InvalidRequest("the model of this cache has just changed", field="cache", status=404)
     texts = iter(
         await service.dispatcher.detokenize(model, [each for each in tokens if each >= 0], endpoint=context.path)
     )

@@ -6,7 +6,8 @@
 
 A caller is a key; without keys, an address. Requests per minute count every request of a key. Only requests that make
 the server work count as running: GET and HEAD only report, and must be answered by a server that is full. A body that
-asks for several answers counts as that many requests.
+asks for several answers counts as that many requests. A turn of a chat runs without a request and counts against the
+limit of its key, too; requests about chats do not wait for it: they stop it, and answer its questions.
 
 A body that does not come to its end keeps its place only while there are others: a whole request must not wait for it.
 When the places, or the bytes, are used up, the body that has been silent longest is given up for the next request.
@@ -96,6 +97,8 @@ class Admission:
         self._clock = clock
         self._running: Counter[str] = Counter()
         """By caller; a caller without a running request is not in it."""
+        self._turns: Counter[str] = Counter()
+        """Turns of chats that run, by caller."""
         self._allowances: dict[str, _Allowance] = {}
         """By key."""
         self._waiting: dict[_AdmittedRequest, None] = {}
@@ -139,28 +142,44 @@ class Admission:
         }
         return [(f"x-ratelimit-{name}-requests".encode(), value.encode()) for name, value in values.items()]
 
-    def enter(self, caller: Caller, n: int = 1) -> None:
-        """Start `n` more requests of the caller; each must `leave`.
+    def enter(self, caller: Caller, n: int = 1, *, beside_turns: bool = False) -> None:
+        """Start `n` more requests of the caller; each must `leave`. `beside_turns`: its turns do not count.
 
         Raises: `RateLimited` when the caller has too many running, `ServerOverloaded` when all callers together have.
         """
         name = _name(caller)
-        limit = caller.concurrent
+        self._check(caller, n + (0 if beside_turns else self._turns[name]))
+        if not self._give_up(self._running.total() + n - self._concurrent, lambda request: request.n):
+            raise ServerOverloaded(
+                f"the server is busy: it runs at most {self._concurrent} requests at the same time; try again"
+            )
+        self._running[name] += n
+
+    def begin_turn(self, caller: Caller) -> Callable[[], None]:
+        """Start a turn of a chat, in the place of the request that asks for it; the function ends it. Raises:
+        `RateLimited`."""
+        name = _name(caller)
+        self._check(caller, self._turns[name])
+        self._turns[name] += 1
+
+        def end() -> None:
+            self._turns[name] -= 1
+
+        return end
+
+    def _check(self, caller: Caller, n: int) -> None:
+        """Raises: `RateLimited` where the caller may not have `n` more."""
+        name, limit = _name(caller), caller.concurrent
         if limit is None and not caller.is_alone:
             limit = self._per_client
         excess = 0 if limit is None else self._running[name] + n - limit
         if not self._give_up(excess, lambda request: request.n if _name(request.caller) == name else 0):
             raise RateLimited(
                 f"this {'API key' if caller.key else 'address'} may have at most {limit} requests running at the same "
-                "time; wait until one ends",
+                "time, turns of chats included; wait until one ends",
                 backend="server",
                 retry_after_s=BUSY_RETRY_S,
             )
-        if not self._give_up(self._running.total() + n - self._concurrent, lambda request: request.n):
-            raise ServerOverloaded(
-                f"the server is busy: it runs at most {self._concurrent} requests at the same time; try again"
-            )
-        self._running[name] += n
 
     def leave(self, caller: Caller, n: int = 1) -> None:
         name = _name(caller)
@@ -270,6 +289,14 @@ def admit_choices(scope: Scope, n_choices: int) -> None:
         admitted.n = n_choices
 
 
+def turn_of(scope: Scope) -> Callable[[], Callable[[], None]]:
+    """`Admission.begin_turn` for the sender of this request."""
+    admitted: _AdmittedRequest | None = scope.get(ADMITTED)
+    if admitted is None:
+        return lambda: lambda: None
+    return lambda: admitted.admission.begin_turn(admitted.caller)
+
+
 def note_answered(scope: Scope) -> None:
     """The last bytes of the answer to this request are on their way."""
     admitted: _AdmittedRequest | None = scope.get(ADMITTED)
@@ -308,7 +335,7 @@ class AdmissionMiddleware:
             await self._app(scope, receive, send)
             return
         try:
-            self._admission.enter(caller)
+            self._admission.enter(caller, beside_turns=scope["path"].startswith("/v1/chats"))
         except RateLimited as error:
             reason = "house" if isinstance(error, ServerOverloaded) else "client"
             await refuse(scope, send, error, reason, count=self._refused)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import ipaddress
 import re
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -92,22 +93,32 @@ def wants_html(scope: Scope) -> bool:
     return any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
 
 
-def check_page(scope: Scope) -> None:
+def check_origin(scope: Scope, what: str, allowed: Collection[str] = ()) -> None:
     """That no page of another origin sends the request: another server of this machine, a browser extension. Programs
-    send none of these headers.
+    send none of these headers. `what`: such as `the memory`. `allowed`: origins of pages that may; `*` = all.
 
-    Raises: `NotAllowed`; `InvalidRequest` for a body that a form of another page could send.
+    Raises: `NotAllowed`.
     """
     headers = dict(scope["headers"])
     site = headers.get(b"sec-fetch-site", b"").decode("latin-1")
     origin = headers.get(b"origin", b"").decode("latin-1")
     # A browser that says what the site is knows it better than the names do: a proxy may have changed them.
     is_own = site in ("same-origin", "none") if site else _is_own_origin(origin, headers.get(b"host", b""))
-    if not is_own:
-        where = origin or f"a {site} page"
+    if not is_own and not {origin.rstrip("/"), "*"} & {*allowed}:
         raise NotAllowed(
-            f"web pages of {shown(where)} may not use the chats of this server; only its own page may", status=403
+            f"web pages of {shown(origin or f'a {site} page')} may not use {what} of this server; only its own page "
+            "may",
+            status=403,
         )
+
+
+def check_page(scope: Scope) -> None:
+    """As `check_origin`, for the chats, whose requests change something.
+
+    Raises: `NotAllowed`; `InvalidRequest` for a body that a form of another page could send.
+    """
+    check_origin(scope, "the chats")
+    headers = dict(scope["headers"])
     kind = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
     has_body = kind or headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
     if has_body and scope["method"] not in ("GET", "HEAD", "DELETE") and kind != "application/json":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import ssl
 import stat
 import time
@@ -72,16 +73,24 @@ def find_faults(cert: str, key: str, *, now_s: float | None = None) -> list[str]
 def trusting(cert: str) -> ssl.SSLContext:
     """The context of a client that trusts the first certificate of this file, whoever signed it, and no other one: its
     name is not looked at. Raises: `ConfigError`."""
-    first = _read(cert, "server.tls_cert").partition(_END)[0] + _END
+    return _trusting(_blocks(cert)[0], f"{cert} holds no certificate")
+
+
+def _blocks(cert: str) -> list[str]:
+    """The certificates of a file, the first one alone where there is none. Raises: `ConfigError`."""
+    text = _read(cert, "server.tls_cert")
+    return re.findall(rf"{_BEGIN}.*?{_END}|{_BEGIN}.*", text, re.DOTALL) or [""]
+
+
+def _trusting(block: str, wrong: str) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
-        context.load_verify_locations(cadata=first[max(0, first.find(_BEGIN)) :])
+        context.load_verify_locations(cadata=block)
     except (ssl.SSLError, TypeError, ValueError) as error:  # TypeError: it is not ASCII
         raise ConfigError(
-            f"{cert} holds no certificate that can be read (PEM: a block that begins with {_BEGIN}, then those of its "
-            "signers)",
+            f"{wrong} that can be read (PEM: a block that begins with {_BEGIN}, then those of its signers)",
             key="server.tls_cert",
         ) from error
     return context
@@ -96,7 +105,11 @@ def _ask_password() -> str:
 
 
 def _context(cert: str, key: str) -> ssl.SSLContext:
-    trusting(cert)
+    blocks = _blocks(cert)
+    for at, block in enumerate(blocks, start=1):
+        _trusting(
+            block, f"{cert} holds no certificate" if at == 1 else f"certificate {at} of {len(blocks)} in {cert} is none"
+        )
     _read(key, "server.tls_key")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:

@@ -40,8 +40,8 @@ class LlamaMetrics:
         yield "counter", "tokens_predicted_seconds_total", "Time of generating.", predicted_s
         yield "counter", "n_decode_total", "Decodes.", total("decodes")
         yield "counter", "n_tokens_max", "Tokens of the longest conversation that is in a cache now.", longest
-        for name in ("draft_tokens", "accepted_tokens", "drafts"):
-            yield "counter", f"spec_decode_num_{name}_total", "No draft models: always 0.", 0
+        yield "counter", "spec_decode_num_draft_tokens_total", "Drafted tokens.", total("drafted_tokens")
+        yield "counter", "spec_decode_num_accepted_tokens_total", "Those that were accepted.", total("accepted_tokens")
         text = "tokens per second since the last scrape."
         yield "gauge", "prompt_tokens_seconds", f"Prompt {text}", _rate(*new[:2])
         yield "gauge", "predicted_tokens_seconds", f"Generated {text}", _rate(*new[2:])

@@ -239,6 +239,8 @@ def _of_engines(stats: Stats) -> Iterator[Metric]:
 _REPLICA = ("provider", "replica")
 _TOTALS = (
     ("shepherd_generated_tokens", "generated_tokens", "Tokens of answers."),
+    ("shepherd_drafted_tokens", "drafted_tokens", "Tokens that were proposed for answers, and checked together."),
+    ("shepherd_accepted_tokens", "accepted_tokens", "Of those, the tokens that the model drew as well."),
     ("shepherd_evictions", "evictions", "How often old turns left the context of a conversation."),
     ("shepherd_evicted_messages", "evicted_messages", "Messages that left it."),
     ("shepherd_evicted_tokens", "evicted_tokens", "Tokens that left it."),
@@ -253,6 +255,7 @@ _LEVELS_BY_CACHE = (
         "checkpoint_bytes",
         "States that conversations in the KV cache can be taken back to.",
     ),
+    ("shepherd_draft_bytes", "draft_bytes", "What finds drafts for the requests that are being computed."),
     (
         "shepherd_engine_quiet_seconds",
         "quiet_s",

@@ -1,7 +1,8 @@
 """The facts of one request, and their line in the log: the cost of the request and its end, never its content.
 
-    [INFO ] req_1 openai-chat model=m backend=local:m cache=main upstream=- in=7 cached=4 recalled=0 out=9 evicted=0
-            first_ms=41.0 tokens_per_s=80.1 queue_ms=0.4 received=312 sent=901 key=ann session=8f3a status=200 stop=end
+    [INFO ] req_1 openai-chat model=m backend=local:m cache=main upstream=- in=7 cached=4 recalled=0 out=9 drafted=6
+            accepted=5 evicted=0 first_ms=41.0 tokens_per_s=80.1 queue_ms=0.4 received=312 sent=901 key=ann session=8f3a
+            status=200 stop=end
 
 (one line in the log). The names are promised to users; `stop` is the last, because a reason can be several words.
 `facts` returns the same for programs.
@@ -214,6 +215,8 @@ class Record:
             "cached": usage.cache_read,
             "recalled": usage.recalled,
             "out": usage.output,
+            "drafted": usage.drafted,
+            "accepted": usage.accepted,
             "evicted": self.evicted,
             "first_ms": _ms(self.first_s, self.begun_s),
             "tokens_per_s": round((usage.output - 1) / seconds, 1) if usage.output > 1 and seconds > 0 else None,

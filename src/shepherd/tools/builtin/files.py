@@ -28,8 +28,7 @@ from shepherd.tools.builtin.content import (
     sniff,
 )
 from shepherd.tools.builtin.diff import MOST_CHARS as MOST_COMPARED
-from shepherd.tools.builtin.diff import unified
-from shepherd.tools.builtin.near_match import MOST_PLACES, not_found, places_of
+from shepherd.tools.builtin.diff import MOST_PLACES, not_found, places_of, unified
 from shepherd.tools.results import fits
 from shepherd.tools.sandbox.folder import Folder, kind_of
 from shepherd.tools.sandbox.roots import Location, MissingPath, NotAFolder, Roots, printable, quoted

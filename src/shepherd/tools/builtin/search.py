@@ -21,8 +21,8 @@ from typing import Annotated, Any
 from shepherd.process.isolated import WorkFailed, run_isolated
 from shepherd.tools.base import Result, ToolError
 from shepherd.tools.builtin.content import in_utf8, lines_that_fit, opened, sniff
+from shepherd.tools.builtin.diff import occurrences
 from shepherd.tools.builtin.files import FOLDER, NOTE_TOKENS, PATH, roots_of, stored_result
-from shepherd.tools.builtin.near_match import occurrences
 from shepherd.tools.sandbox.folder import Folder, kind_of
 from shepherd.tools.sandbox.roots import Location, printable, quoted
 from shepherd.tools.sandbox.tree import alternatives, glob_matches, walk

@@ -114,11 +114,7 @@ class ServerLogin(httpx2.Auth):
             issuer = options.issuer or known.authorization.get("issuer")
             return self._make_own_provider(options.url, issuer, scope)
         address = self.page.address if self.page is not None else f"http://{HOST}{PATH}"
-        metadata = OAuthClientMetadata(
-            redirect_uris=[AnyUrl(address)],
-            client_name="Shepherd",
-            scope=scope,
-        )
+        metadata = OAuthClientMetadata(redirect_uris=[AnyUrl(address)], client_name="Shepherd", scope=scope)
         is_document = is_valid_client_metadata_url(options.client_id)
         return OAuthClientProvider(
             options.url, metadata, self, self._send_person, self._redirect, options.client_id if is_document else None

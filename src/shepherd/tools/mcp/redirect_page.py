@@ -3,7 +3,7 @@
     browser ─▶ authorization server ─▶ http://127.0.0.1:PORT/callback?code=...&state=... ─▶ `Redirect`
 
 It listens on the loopback address only, answers one redirect, and closes. Not here: the exchange of the code for a
-token (the SDK's), and how a browser is opened (`cli/command/mcp_login.py`).
+token (the SDK's), and how a browser is opened (`cli/command/mcp.py`).
 """
 
 from __future__ import annotations

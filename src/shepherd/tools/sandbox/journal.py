@@ -5,12 +5,14 @@
     plan(4)            what has to change so that all files are as they were before that turn
     put_back(4)        does it, and forgets these changes
 
-    BASE/<digest of its id>/changes.jsonl     {"turn": 4}, or {"path": ..., "before": {...}, "after": {...}}, in order
+    BASE/<digest of its id>/changes.jsonl     {"turn": 4}, or {"turn": 4, "path": ..., "before": {...}, "after": {...}}
     BASE/<digest of its id>/<sha256>          former bytes
+    BASE/lock                                 held by the program that reads or writes them
 
-A change is written down before it happens, and a file is replaced in one step; so a program that dies in between leaves
-nothing half done, and `put_back` may be tried again. Not here: the files that may be changed (`roots.py`), and the
-turns (`cli/chat/rewind.py`).
+Several programs may have one conversation open: each knows the changes of the others. A change is written down before
+it happens, and a file is replaced in one step; so a program that dies in between leaves nothing half done, and
+`put_back` may be tried again. Not here: the files that may be changed (`roots.py`), and the turns
+(`app/commands/rewind.py`).
 """
 
 from __future__ import annotations
@@ -25,12 +27,13 @@ import re
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shepherd.process.files import read_within, replace_private
+from shepherd.process.files import read_within, replace_private, try_lock
 from shepherd.tools.base import ToolError
 from shepherd.tools.sandbox.folder import Folder, kind_of
 from shepherd.tools.sandbox.roots import Location, MissingPath, NotAFolder, Roots, quoted
@@ -43,6 +46,8 @@ MOST_BYTES = 64 << 20
 """Of all that is kept for one conversation."""
 MOST_CONVERSATIONS = 20
 """The least recently changed lose what is kept."""
+LOCKED_S = 10.0
+"""How long at most one program waits for another; nothing that is done with the lock takes so long."""
 NAME = "changes.jsonl"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -101,6 +106,8 @@ class FileJournal:
         self._changes: list[Change] = []
         self._n_bytes = 0
         self._turn = -1
+        self._stamp: tuple[int, int, int] | None = None
+        """Of the list, as it was read or written last; None without one."""
         self._notices: list[str] = []
 
     # -- the conversation ---------------------------------------------------------------------------------------------
@@ -111,7 +118,40 @@ class FileJournal:
             self._temporary = self._temporary or tempfile.TemporaryDirectory(prefix="shepherd-")
         base = self._base or Path(self._temporary.name if self._temporary else "")
         self._folder = base / hashlib.sha256(conversation.encode("utf-8", "replace")).hexdigest()[:32]
-        self._changes, self._notices, self._turn, self._n_bytes = [], [], -1, 0
+        self._changes, self._notices, self._turn, self._n_bytes, self._stamp = [], [], -1, 0, None
+        with self._locked():
+            self._turn = max((each.turn for each in self._changes), default=-1)
+        if self._turn < turn:
+            self.begin(turn)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """During the block no other program changes what is kept, and what others have added is known."""
+        descriptor = None
+        with contextlib.suppress(OSError):  # without a folder that can be written, nothing is shared
+            if self._folder.parent.is_dir():
+                descriptor = os.open(self._folder.parent / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            until_s = time.monotonic() + LOCKED_S
+            while descriptor is not None and not try_lock(descriptor) and time.monotonic() < until_s:
+                time.sleep(0.01)
+            if self._find_stamp() != self._stamp:
+                self._read()
+            yield
+            self._stamp = self._find_stamp()
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)  # and with it the lock
+
+    def _find_stamp(self) -> tuple[int, int, int] | None:
+        try:
+            found = (self._folder / NAME).stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+    def _read(self) -> None:
+        self._changes, self._n_bytes = [], 0
         try:
             self._replay(self._read_list())
             self._n_bytes = sum(each.stat().st_size for each in self._folder.iterdir() if each.name != NAME)
@@ -119,8 +159,6 @@ class FileJournal:
             pass
         except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             logger.warning("the list of files that tools have changed is damaged; /rewind does not know all: %s", error)
-        if self._turn < turn:
-            self.begin(turn)
 
     def close(self) -> None:
         """Remove what is kept for this program only."""
@@ -138,22 +176,25 @@ class FileJournal:
         return whole
 
     def _replay(self, lines: bytes) -> None:
+        turn = -1
         for line in lines.split(b"\n")[:-1]:  # names have other line ends in them
             row: dict[str, Any] = json.loads(line.decode("utf-8", "surrogateescape"))
-            if "path" not in row:
-                self._relabel(int(row["turn"]))
-                continue
-            self._changes.append(Change(self._turn, str(row["path"]), _state(row["before"]), _state(row["after"])))
+            turn = int(row.get("turn", turn) if "path" in row else row["turn"])
+            if "path" in row:
+                self._changes.append(Change(turn, str(row["path"]), _state(row["before"]), _state(row["after"])))
+            else:
+                self._relabel(turn)
 
     def begin(self, turn: int) -> None:
         """A turn begins, whose question is message `turn`. What earlier turns with this or a later message have changed
         was there before it: those messages are gone from the conversation."""
-        self._relabel(turn)
-        if self._changes:
-            self._append({"turn": turn})
+        self._turn = turn
+        with self._locked():
+            self._relabel(turn)
+            if self._changes:
+                self._append({"turn": turn})
 
     def _relabel(self, turn: int) -> None:
-        self._turn = turn
         for each in self._changes:
             each.turn = min(each.turn, turn - 1)
 
@@ -167,21 +208,23 @@ class FileJournal:
     def before(self, folder: Folder, name: str, new: bytes | None) -> None:
         """The file `name` is about to get the content `new`, or to be removed. Never raises."""
         after = NOTHING if new is None else State("file", hashlib.sha256(new).hexdigest())
-        state = self._kept(folder, name)
         path = os.path.join(folder.path, name)
+        with self._locked():
+            state = self._kept(folder, name)
+            self._add(path, state, after)
         if state.why_lost:
             shown = quoted(self._roots.shown(path))
             self._notices.append(f"{shown} is changed, and /rewind cannot put it back: {state.why_lost}")
-        self._add(path, state, after)
 
     def made(self, path: str) -> None:
         """A folder is about to be created. Never raises."""
-        self._add(path, NOTHING, State("directory"))
+        with self._locked():
+            self._add(path, NOTHING, State("directory"))
 
     def _add(self, path: str, before: State, after: State) -> None:
         change = Change(self._turn, path, before, after)
         self._changes.append(change)
-        self._append(*([{"turn": self._turn}] if len(self._changes) == 1 else []), _row(change))
+        self._append(_row(change))
 
     def _append(self, *rows: dict[str, Any]) -> None:
         line = _encoded(rows)
@@ -200,7 +243,8 @@ class FileJournal:
         above = self._folder.parent
         above.chmod(0o700)
         ages = sorted(
-            ((each.stat().st_mtime_ns, each) for each in above.iterdir() if each != self._folder), reverse=True
+            ((each.stat().st_mtime_ns, each) for each in above.iterdir() if each.is_dir() and each != self._folder),
+            reverse=True,
         )
         for _, old in ages[MOST_CONVERSATIONS - 1 :]:
             shutil.rmtree(old, ignore_errors=True)
@@ -225,10 +269,15 @@ class FileJournal:
 
     def n_changed(self, turn: int, until: int) -> int:
         """How many paths the turns from `turn` up to `until` have changed; without folders."""
-        return len({c.path for c in self._changes if turn <= c.turn < until and c.after.kind != "directory"})
+        with self._locked():
+            return len({c.path for c in self._changes if turn <= c.turn < until and c.after.kind != "directory"})
 
     def plan(self, turn: int) -> list[Step]:
         """The steps after which all files are as before this turn, where they are not."""
+        with self._locked():
+            return self._plan(turn)
+
+    def _plan(self, turn: int) -> list[Step]:
         by_path: dict[str, list[Change]] = {}
         for change in self._changes:
             if change.turn >= turn:
@@ -262,7 +311,11 @@ class FileJournal:
         """Carry out the steps of `plan` that have no problem, and forget the changes since this turn; the steps that
         were carried out. `agreed`: the plan that a person has seen; None = any. Raises: `ToolError` where the plan is
         another one now, and at the first step that fails; the others stay, and it may be tried again."""
-        planned = self.plan(turn)
+        with self._locked():
+            return self._put_back(turn, agreed)
+
+    def _put_back(self, turn: int, agreed: Sequence[Step] | None) -> list[Step]:
+        planned = self._plan(turn)
         if agreed is not None and planned != [*agreed]:
             raise ToolError("another program has changed these files meanwhile")
         steps = [step for step in planned if not step.problem]
@@ -304,15 +357,11 @@ class FileJournal:
     def _forget(self, turn: int) -> None:
         """The changes since this turn are no more; nor is what only they need."""
         self._changes = [each for each in self._changes if each.turn < turn]
-        rows: list[dict[str, Any]] = []
-        for before, each in zip((None, *self._changes), self._changes, strict=False):
-            rows += [{"turn": each.turn}] if before is None or before.turn != each.turn else []
-            rows.append(_row(each))
         needed = {each.before.content for each in self._changes} | {NAME}
         try:
             if not self._folder.is_dir():
                 return
-            replace_private(self._folder / NAME, _encoded(rows))
+            replace_private(self._folder / NAME, _encoded([*map(_row, self._changes)]))
             for file in self._folder.iterdir():
                 if file.name not in needed:
                     self._n_bytes -= file.stat().st_size
@@ -338,7 +387,8 @@ def _state(fields: dict[str, Any]) -> State:
 
 
 def _row(change: Change) -> dict[str, Any]:
-    return {"path": change.path, **{side: _without_defaults(getattr(change, side)) for side in _SIDES}}
+    sides = {side: _without_defaults(getattr(change, side)) for side in _SIDES}
+    return {"turn": change.turn, "path": change.path, **sides}
 
 
 def _encoded(rows: Sequence[dict[str, Any]]) -> bytes:

@@ -106,7 +106,7 @@ def encode_request(request: Request, endpoint: Endpoint) -> Json:
     if request.stop:
         body["stop_sequences"] = list(request.stop)
     body |= _sampling(request, is_thinking="thinking" in body)
-    body |= _unknown_fields(request)
+    body |= {key: value for key, value in native_of(request, PROTOCOL).items() if key not in _KNOWN}
     body |= endpoint.options
     return {key: value for key, value in body.items() if key not in endpoint.refuses}
 
@@ -353,13 +353,9 @@ def _sampling(request: Request, *, is_thinking: bool) -> Json:
     return made
 
 
-def _unknown_fields(request: Request) -> Json:
-    return {key: value for key, value in native_of(request, PROTOCOL).items() if key not in _KNOWN}
-
-
 _KNOWN = frozenset((
     "model", "messages", "system", "tools", "tool_choice", "thinking", "output_config", "output_format", "max_tokens",
-    "stream", "stop_sequences", "temperature", "top_p", "top_k", "metadata", "thread", "cache_control",
+    "stream", "stop_sequences", "temperature", "top_p", "top_k", "metadata", "thread", "cache_control", "speculative",
 ))  # fmt: skip
 """Fields that `Request` has a word for, and those that belong to the client's own account."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from shepherd.core import (
@@ -36,10 +36,8 @@ from shepherd.core import (
 )
 from shepherd.core.messages import leading_systems
 from shepherd.wire.base import Json, compact_json
-from shepherd.wire.choice import Choices
-from shepherd.wire.client import AnswerDecoder, Endpoint, Failure, alternating, check_messages, limit_for
+from shepherd.wire.client import AnswerDecoder, Choices, Endpoint, Failure, alternating, check_messages, limit_for
 from shepherd.wire.ending import word_of
-from shepherd.wire.gemini.schema import accepted
 from shepherd.wire.history import for_provider
 from shepherd.wire.signature import raw_for, signed
 from shepherd.wire.values import BrokenAnswer, count_in, count_of, object_at, object_of, objects_in, text_in
@@ -332,3 +330,50 @@ def _in_words(part: Json) -> Iterator[Text]:
 
 
 decoder = GeminiDecoder
+
+
+# -- the schemas that the API accepts ---------------------------------------------------------------------------------
+
+
+_DROPPED = frozenset({
+    "$schema", "$id", "$comment", "title", "examples", "discriminator", "exclusiveMinimum", "exclusiveMaximum",
+    "default", "deprecated", "readOnly", "writeOnly",
+})  # fmt: skip
+_NAMED = frozenset({"properties", "$defs", "definitions", "patternProperties"})
+"""Keywords whose members are names, not keywords."""
+_FORMATS = frozenset({"date-time", "date", "time", "duration", "enum"})
+"""Of strings; the API refuses others."""
+
+
+def accepted(schema: Mapping[str, Any]) -> Json:
+    """The schema without what the API refuses; what words can express goes into the description."""
+    made: Json = {}
+    notes: list[str] = []
+    for key, value in schema.items():
+        if key in _DROPPED:
+            continue
+        if key == "const":
+            made["enum"] = [value]
+        elif key == "format" and schema.get("type") == "string" and value not in _FORMATS:
+            notes.append(f"format: {value}")
+        elif key in _NAMED and isinstance(value, Mapping):
+            made[key] = {name: _inside(each) for name, each in value.items()}
+        elif key in ("enum", "required"):
+            made[key] = value
+        else:
+            made[key] = _inside(value)
+    if made.get("type") == "array":
+        made.setdefault("items", {})
+    if notes:
+        made["description"] = " ".join(filter(None, (made.get("description"), f"({', '.join(notes)})")))
+    return made
+
+
+def _inside(value: Any) -> Any:
+    match value:
+        case Mapping():
+            return accepted(value)
+        case list():
+            return [_inside(each) for each in value]
+        case _:
+            return value

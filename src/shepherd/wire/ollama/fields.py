@@ -19,6 +19,7 @@ from shepherd.media import image, sound
 from shepherd.wire.base import Fields, Json, public_error, shown, wrong
 from shepherd.wire.openai.format import ANY_OBJECT
 from shepherd.wire.sampling import SAMPLING, STOP, sampling_of
+from shepherd.wire.speculation import SPECULATIVE, speculation_of
 from shepherd.wire.table import BOOLEAN, STRING, Field, FieldKind, body_schema, inside, integer
 
 logger = logging.getLogger(__name__)
@@ -154,6 +155,7 @@ _THINK = {"type": ["boolean", "string", "null"]}
 _OPTIONS = inside(
     *SAMPLING,
     STOP,
+    SPECULATIVE,
     Field("num_predict", integer(-2, INT64_MAX), "Tokens at most; 0, -1 and -2 = no limit."),
     Field("num_ctx", integer(), "Ignored: the configuration sets the length of a conversation."),
 )
@@ -185,6 +187,7 @@ def common_settings(given: Json) -> Json:
         "sampling": sampling_of(options),
         "max_tokens": options["num_predict"] if (options["num_predict"] or 0) > 0 else None,
         "stop": options["stop"],
+        **speculation_of(options),
         "reasoning": given["think"],
         "schema": given["format"],
         "logprobs": (given["top_logprobs"] or 0) if given["logprobs"] else None,

@@ -123,4 +123,6 @@ def sum_usage(usages: Sequence[Usage], n: int) -> Usage:
         output=sum(usage.output for usage in usages),
         reasoning=sum(usage.reasoning for usage in usages),
         recalled=sum(usage.recalled for usage in prompts),
+        drafted=sum(usage.drafted for usage in usages),
+        accepted=sum(usage.accepted for usage in usages),
     )

@@ -39,8 +39,7 @@ from shepherd.core import (
 )
 from shepherd.core.messages import leading_systems
 from shepherd.wire.base import Fields, Json
-from shepherd.wire.choice import Choices
-from shepherd.wire.client import AnswerDecoder, Endpoint, check_messages, limit_for, native_of, native_tools
+from shepherd.wire.client import AnswerDecoder, Choices, Endpoint, check_messages, limit_for, native_of, native_tools
 from shepherd.wire.ending import ending_of, word_of
 from shepherd.wire.extensions import besides, facts_of, kept, merge_facts
 from shepherd.wire.history import for_provider
@@ -57,6 +56,7 @@ from shepherd.wire.openai.signatures import (
     encode_extra,
 )
 from shepherd.wire.sampling import LORA
+from shepherd.wire.speculation import PREDICTION
 from shepherd.wire.tools import free_text
 from shepherd.wire.values import BrokenAnswer, object_at, objects_in, record_of, text_in, texts_in
 
@@ -115,7 +115,9 @@ def encode_request(request: Request, endpoint: Endpoint) -> Json:
     return shared_fields.assembled(own, request, endpoint, PROTOCOL, _WORDS)
 
 
-_WORDS = frozenset(name for field in FIELDS if field is not LORA for name in (field.name, *field.also)) | {
+_KEPT = (LORA, PREDICTION)
+"""Fields that a provider gets as they came: they are about its own model."""
+_WORDS = frozenset(name for field in FIELDS if field not in _KEPT for name in (field.name, *field.also)) | {
     "messages", "functions", "function_call", "input", "instructions", "structured_outputs", "grammar", "json_schema",
     "grammar_lazy", "guided_json", "guided_json_object", "guided_regex", "guided_choice", "guided_grammar",
     "guided_structural_tag",

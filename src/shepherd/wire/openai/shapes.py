@@ -8,6 +8,7 @@ from typing import Any
 
 from shepherd.core import BudgetExceeded, ContextFull, InvalidRequest, TokenScore, UnknownModel, Usage
 from shepherd.wire.base import Json, public_error
+from shepherd.wire.speculation import encode_drafts
 
 LEAST_LOGPROB = -9999.0
 
@@ -36,7 +37,7 @@ def encode_usage(usage: Usage) -> Json:
         "completion_tokens": usage.output,
         "total_tokens": usage.total,
         "prompt_tokens_details": {"cached_tokens": usage.cache_read} | encode_recalled(usage),
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning} | encode_drafts(usage),
     }
 
 

@@ -163,7 +163,11 @@ def usage_of(given: Any) -> Usage:
     cached = min(cached, prompt)
     stored = count_in(read, "cache_write_tokens") or count_in(given, "cache_creation_input_tokens")
     stored = min(stored, prompt - cached)
-    return Usage(prompt - cached - stored, cached, stored, output, min(thoughts, output))
+    accepted = min(count_in(written, "accepted_prediction_tokens"), output)
+    drafted = accepted + count_in(written, "rejected_prediction_tokens")
+    return Usage(
+        prompt - cached - stored, cached, stored, output, min(thoughts, output), drafted=drafted, accepted=accepted
+    )
 
 
 _CACHED = ("prompt_cache_hit_tokens", "num_cached_tokens", "cached_tokens", "cache_read_input_tokens")

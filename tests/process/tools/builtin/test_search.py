@@ -11,7 +11,7 @@ import pytest
 from tests.unit.tools.builtin.test_search import context, find, refusal, top  # noqa: F401 - fixtures
 
 from shepherd.tools.builtin.search import search_files
-from shepherd.tools.result_store import ResultStore
+from shepherd.tools.results import ResultStore
 from shepherd.tools.tool import ToolContext
 
 

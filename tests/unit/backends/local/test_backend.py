@@ -147,6 +147,22 @@ async def test_a_stop_string_ends_an_answer_in_a_call_that_is_text(make: Make) -
     assert (answer.message.text, answer.reason) == ('<tool_call>\n{"name": ', "stop")
 
 
+@pytest.mark.parametrize("repeatable", [True, False])
+async def test_where_answers_are_repeatable_a_prompt_does_not_depend_on_earlier_requests(
+    make: Make, repeatable: bool
+) -> None:
+    (backend, _), (unasked, _) = (
+        make("Sure.\n" + CALL.replace(": ", ":"), "It is 3.", options=LocalOptions(repeatable=repeatable))
+        for _ in range(2)
+    )
+    first = await reply(backend, ask("1+2?", tools=(ADD,)))
+    calls = [replace(call, raw=None) for call in first.message.calls]
+    result = Message("tool", (ToolResult(calls[0].id, (Text("3"),), "add"),))
+    history = (Message.user("1+2?"), Message("assistant", (Text("Sure."), *calls)), result)
+    prompts = [await each.compile(Request("fake", history, tools=(ADD,))) for each in (backend, unasked)]
+    assert (prompts[0].encoded.tokens == prompts[1].encoded.tokens) == repeatable, "as the model has written it"
+
+
 THOUGHT = "{% if m.reasoning_content %}{{ '<think>\n' + m.reasoning_content + '\n</think>\n\n' }}{% endif %}"
 THINKING = CHATML.replace("+ m.content }}", "}}" + THOUGHT + "{{ m.content }}", 1)
 TAGS = ("<tool_call>", "</tool_call>", "<think>", "</think>")

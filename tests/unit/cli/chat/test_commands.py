@@ -59,8 +59,8 @@ def test_a_line_is_a_command_when_its_first_word_can_be_one(line: str, expected:
         ("/hlep", "did you mean /help?"),
         ("/perm", "did you mean /permissions?"),
         ("/qui", "did you mean /quit?"),
-        ("/xyzzy", "/help lists them."),
-        ("/help xyzzy", "There is no command /xyzzy; /help lists them."),
+        ("/xyzzy", "/help lists them"),
+        ("/help xyzzy", "there is no command /xyzzy; /help lists them"),
         ("/help loda", "did you mean /load?"),
     ],
 )

@@ -152,6 +152,11 @@ def test_the_board_shows_caches_and_their_sequences() -> None:
     ]
 
 
+def test_the_share_of_drafts_that_was_accepted_is_shown_where_there_were_some() -> None:
+    lines = drawn(sample(12.0, main=replace(MAIN, drafted_tokens=400, accepted_tokens=330)))
+    assert lines[1].endswith("1 waiting · drafts 82% accepted")
+
+
 def test_a_side_task_is_shown_as_one() -> None:
     lines = drawn(sample(12.0, main=replace(MAIN, sequences=(SIDE, replace(SIDE, state="idle")))))
     assert [line.split()[1] for line in lines[-2:]] == ["background", "idle"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -210,8 +211,7 @@ def test_json_is_one_object_per_event() -> None:
     assert "é" in out[9]
     out[9].encode()
     assert told[10]["reason"] == "tool_calls"
-    counts = {"input": 3, "cache_read": 0, "cache_write": 0, "output": 2, "reasoning": 0, "recalled": 0}
-    assert told[10]["usage"] == counts
+    assert told[10]["usage"] == asdict(Usage(input=3, output=2))
     recalled = {"messages": 1, "tokens": 30, "oldest_s": 0.0, "newest_s": 0.0, "words": [], "ids": []}
     assert told[0]["recalled"] == recalled
 

@@ -15,8 +15,7 @@ from tests.cases import examples
 from shepherd.core import Role
 from shepherd.core.lru import LruCache
 from shepherd.memory.archive import forget, queries
-from shepherd.memory.archive.alignment import align
-from shepherd.memory.archive.history import RECENT, archive, headline
+from shepherd.memory.archive.history import RECENT, align, archive, headline
 from shepherd.memory.archive.names import NamedHistory
 from shepherd.memory.records import Call, Entry, StoredMessage
 from shepherd.memory.schema import open_file

@@ -143,7 +143,7 @@ BUSY = CacheStats(
     used=40,
     live=1,
     sequences=(
-        SequenceStats(0, "generate", "s-1", 30, 5, 20, 4, 6, 12.5, 0.0),
+        SequenceStats(0, "generate", "s-1", 30, 5, 20, 4, 6, 12.5, 0.0, drafted=5, accepted=3),
         SequenceStats(3, "idle", None, 10, 0, 0, 9, 1, 0.0, 61.5, "ada"),
     ),
 )
@@ -165,6 +165,7 @@ async def test_every_cache_is_reported_with_its_sequences() -> None:
     assert caches["main"]["sequences"][0] == {
         "seq": 0, "state": "generate", "session": "s-1", "tokens": 30, "evicted": 5, "cached": 20, "new": 4,
         "generated": 6, "tokens_per_s": 12.5, "idle_s": 0.0, "owner": "", "background": False,
+        "drafted": 5, "accepted": 3,
     }  # fmt: skip
     assert caches["a/b"]["sequences"] == []
 

@@ -146,13 +146,14 @@ async def test_slots_are_the_conversations_in_the_caches(client: httpx2.AsyncCli
         "next_token": [{"has_next_token": False, "n_remain": -1, "n_decoded": 0}],
     }
     assert (await client.get("/slots")).json() == [{"id": at, **free} for at in range(4)]
-    busy = SequenceStats(0, "generate", "s", 40, 0, 10, 30, 5, 9.0, 0.0)
-    service.caches["main"] = CacheStats(4096, sequences=(busy, replace(busy, state="idle")))
+    busy = SequenceStats(0, "generate", "s", 40, 0, 10, 30, 5, 9.0, 0.0, drafted=2)
+    service.caches["main"] = CacheStats(4096, sequences=(busy, replace(busy, state="idle", drafted=0)))
     used = {**free, "cache": "main", "n_prompt_tokens": 40, "n_prompt_tokens_cache": 10}
     assert (await client.get("/slots")).json() == [
         {
             "id": 0,
             **used,
+            "speculative": True,
             "is_processing": True,
             "next_token": [{"has_next_token": True, "n_remain": -1, "n_decoded": 5}],
         },

@@ -637,11 +637,21 @@ async def test_a_proxy_on_this_machine_does_not_make_strangers_neighbours(
         await refused(await client.get(f"{M}/facts", headers={"x-forwarded-for": "203.0.113.5"}), 403)
 
 
-@pytest.mark.parametrize(("method", "path"), PATHS)
-async def test_no_web_page_may_ask(service: ScriptedService, method: str, path: str) -> None:
+@pytest.mark.parametrize(("method", "path"), [*PATHS, ("GET", "/v1/window/events"), ("GET", "/v1/window/tokens")])
+async def test_no_web_page_of_another_origin_may_ask(service: ScriptedService, method: str, path: str) -> None:
     async with client_of(service) as client:
-        answer = await client.request(method, path, headers={"origin": "https://example.com"})
-    assert answer.status_code == 403
+        for headers in (
+            {"origin": "https://example.com"},
+            {"origin": "http://localhost:3000"},
+            {"origin": "chrome-extension://abc"},
+            {"sec-fetch-site": "same-site"},
+        ):
+            answer = await client.request(method, path, headers=headers)
+            assert answer.status_code == 403, headers
+    async with client_of(service, origins=("http://localhost:3000",)) as client:
+        answer = await client.get("/v1/window/tokens", headers={"origin": "http://localhost:3000"})
+        assert answer.status_code == 400, "the operator has named it: it may ask, and has named no sequence"
+        assert (await client.get("/v1/window/tokens", headers={"sec-fetch-site": "same-origin"})).status_code == 400
 
 
 async def test_a_page_of_this_machine_may_set_a_fact_for_a_user(client: httpx2.AsyncClient) -> None:

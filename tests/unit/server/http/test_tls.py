@@ -36,6 +36,7 @@ def folder(tmp_path: Path) -> Path:
     (found / "large.pem").write_bytes(b"-" * (MOST_BYTES + 1))
     (found / "cut.pem").write_text((found / "server.pem").read_text()[:200])
     (found / "binary.pem").write_bytes(ssl.PEM_cert_to_DER_cert((found / "other.pem").read_text()))
+    (found / "half.pem").write_text((found / "server.pem").read_text() + (found / "ca.pem").read_text()[:200])
     os.mkfifo(found / "pipe.pem")
     return found
 
@@ -51,6 +52,7 @@ def folder(tmp_path: Path) -> Path:
         ("notes.txt", "server.key", r"^server\.tls_cert: .*notes\.txt holds no certificate that can be read"),
         ("binary.pem", "other.key", r"^server\.tls_cert: .*binary\.pem holds no certificate that can be read"),
         ("cut.pem", "server.key", r"^server\.tls_cert: .*cut\.pem holds no certificate that can be read"),
+        ("half.pem", "server.key", r"^server\.tls_cert: certificate 3 of 3 in .*half\.pem is none that can be read"),
         ("server.key", "server.pem", r"^server\.tls_cert: .*server\.key holds no certificate that can be read"),
         ("server.pem", "notes.txt", r"^server\.tls_key: .*notes\.txt holds no private key that can be read"),
         ("server.pem", "ca.pem", r"^server\.tls_key: .*ca\.pem holds no private key that can be read"),

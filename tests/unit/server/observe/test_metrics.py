@@ -95,6 +95,9 @@ MAIN = CacheStats(
     saved=4,
     restored=3,
     checkpoint_bytes=1024,
+    draft_bytes=512,
+    drafted_tokens=30,
+    accepted_tokens=21,
     ram_bytes=2048,
     disk_bytes=8192,
     eviction_s=histogram(0.0002, 0.02),
@@ -118,6 +121,9 @@ async def test_the_promised_metrics_are_there_with_their_labels() -> None:
         key("shepherd_prompt_tokens_total", source="cached"): 701,
         key("shepherd_prompt_tokens_total", source="prefilled"): 302,
         key("shepherd_generated_tokens_total"): 53,
+        key("shepherd_drafted_tokens_total"): 30,
+        key("shepherd_accepted_tokens_total"): 21,
+        key("shepherd_draft_bytes", cache="main"): 512,
         key("shepherd_evictions_total"): 3,
         key("shepherd_evicted_messages_total"): 6,
         key("shepherd_evicted_tokens_total"): 412,
@@ -152,7 +158,7 @@ async def test_the_promised_metrics_are_there_with_their_labels() -> None:
 
 async def test_llama_servers_names_are_there_with_figures_of_all_caches() -> None:
     first = replace(MAIN, decodes=20, decoded_chunks=30, prefill_s=1.5, generate_s=5.0)
-    second = replace(FAST, decodes=20, decoded_chunks=20, prefill_s=0.51)
+    second = replace(FAST, decodes=20, decoded_chunks=20, prefill_s=0.51, drafted_tokens=2, accepted_tokens=1)
     async with scraping(ScriptedService(saying("Hi"), stats={"main": first, "fast": second})) as client:
         answer = await client.get("/metrics")
     lines = [line for line in answer.text.splitlines() if "llamacpp:" in line]
@@ -167,9 +173,8 @@ async def test_llama_servers_names_are_there_with_figures_of_all_caches() -> Non
         "tokens_predicted_seconds_total": 5,
         "n_decode_total": 40,
         "n_tokens_max": 500,
-        "spec_decode_num_draft_tokens_total": 0,
-        "spec_decode_num_accepted_tokens_total": 0,
-        "spec_decode_num_drafts_total": 0,
+        "spec_decode_num_draft_tokens_total": 32,
+        "spec_decode_num_accepted_tokens_total": 22,
         "prompt_tokens_seconds": pytest.approx(302 / 2.01),
         "predicted_tokens_seconds": pytest.approx(53 / 5),
         "requests_processing": 2,

@@ -26,12 +26,12 @@ ANSWER: tuple[Event, ...] = (
     Started("qwen", "local:qwen", Usage(3, 4), cache="main"),
     TextDelta("answer-text"),
     TextDelta("."),
-    Finished("end", Usage(3, 4, 0, 9)),
+    Finished("end", Usage(3, 4, 0, 9, drafted=6, accepted=5)),
 )
 LINE = re.compile(
     r"(?P<id>\S+) (?P<surface>\S+) model=(?P<model>\S+) backend=(?P<backend>\S+) cache=(?P<cache>\S+) "
     r"upstream=(?P<upstream>\S+) in=(?P<in>\d+) cached=(?P<cached>\d+) recalled=(?P<recalled>\d+) out=(?P<out>\d+) "
-    r"evicted=(?P<evicted>\d+) first_ms=(?P<first_ms>[\d.]+|-) "
+    r"drafted=(?P<drafted>\d+) accepted=(?P<accepted>\d+) evicted=(?P<evicted>\d+) first_ms=(?P<first_ms>[\d.]+|-) "
     r"tokens_per_s=(?P<tokens_per_s>[\d.]+|-) queue_ms=(?P<queue_ms>[\d.]+|-) received=(?P<received>\d+) "
     r"sent=(?P<sent>\d+) key=(?P<key>\S+) session=(?P<session>\S+) status=(?P<status>\d+) stop=(?P<stop>.+)"
 )
@@ -70,6 +70,8 @@ async def test_the_line_has_the_cost_of_a_request_and_its_sender(
         "cached": "4",
         "recalled": "0",
         "out": "9",
+        "drafted": "6",
+        "accepted": "5",
         "evicted": "0",
         "received": str(len(json.dumps(body, separators=(",", ":")))),
         "key": "ann",
@@ -117,8 +119,8 @@ def test_what_is_not_known_is_none_for_programs_and_a_dash_for_people(caplog: py
     record.write()
     (written,) = caplog.records
     assert written.getMessage().endswith(
-        "model=m backend=- cache=- upstream=- in=0 cached=0 recalled=0 out=0 evicted=0 first_ms=- tokens_per_s=- "
-        "queue_ms=- received=0 sent=0 key=- session=- status=0 stop=-"
+        "model=m backend=- cache=- upstream=- in=0 cached=0 recalled=0 out=0 drafted=0 accepted=0 evicted=0 first_ms=- "
+        "tokens_per_s=- queue_ms=- received=0 sent=0 key=- session=- status=0 stop=-"
     )
     facts: Any = vars(written)["facts"]
     assert (facts["first_ms"], facts["queue_ms"], facts["tokens_per_s"]) == (None, None, None)

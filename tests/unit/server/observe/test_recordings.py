@@ -31,7 +31,7 @@ async def test_requests_are_written_in_order_with_what_they_cost_and_without_key
     listening: Listening, tmp_path: Path
 ) -> None:
     recorder = Recorder(tmp_path / "new" / "folder")
-    service = ScriptedService(saying("Hi.", usage=Usage(input=7, cache_read=3, output=5)))
+    service = ScriptedService(saying("Hi.", usage=Usage(input=7, cache_read=3, output=5, drafted=4, accepted=2)))
     async with listening(service, observe=(recorder.observe,), api_keys=[KEY]) as url:
         body = {**BODY, "mcp_servers": [{"authorization_token": "hush-hush"}], "user": KEY}
         await send(url, json.dumps(body).encode(), authorization=f"Bearer {KEY}", x_session_id="s")
@@ -50,6 +50,8 @@ async def test_requests_are_written_in_order_with_what_they_cost_and_without_key
         "cache_write": 0,
         "output": 5,
         "reasoning": 0,
+        "drafted": 4,
+        "accepted": 2,
     }
     assert 0 <= first.answer["first_ms"] <= first.answer["ms"]
     assert (second.n, second.body, second.answer["status"]) == (2, "{", 400)

@@ -31,7 +31,7 @@ from shepherd.tools.builtin.files import (
     write_file,
 )
 from shepherd.tools.builtin.search import search_files
-from shepherd.tools.result_store import ResultStore
+from shepherd.tools.results import ResultStore
 from shepherd.tools.sandbox.roots import Roots
 from shepherd.tools.signature import carry_out
 from shepherd.tools.tool import Tool, ToolContext

@@ -150,7 +150,7 @@ async def test_conversations_are_kept_apart_and_the_oldest_go(tmp_path: Path) ->
     for n in range(journals.MOST_CONVERSATIONS + 3):
         work.journal.open(f"../c{n}")
         await work.write("a", str(n))
-    assert len([*(tmp_path / "kept").iterdir()]) == journals.MOST_CONVERSATIONS
+    assert len([*(tmp_path / "kept").glob("*/")]) == journals.MOST_CONVERSATIONS
     assert all(each.stat().st_mode & 0o077 == 0 for each in (tmp_path / "kept").rglob("*"))
     work.journal.open("../c0")
     assert work.journal.plan(0) == []
@@ -366,3 +366,43 @@ async def test_content_that_was_changed_in_the_store_is_not_written(work: Work) 
     with pytest.raises(ToolError, match="its former content is missing or damaged"):
         work.journal.put_back(0)
     assert (work.top / "a").read_text() == "ours"
+
+
+# -- two programs on one conversation ---------------------------------------------------------------------------------
+
+
+async def test_what_one_program_changes_the_other_one_knows_and_neither_loses_the_others(work: Work) -> None:
+    page, terminal = FileJournal(work.base, [str(work.top)]), FileJournal(work.base, [str(work.top)])
+    for name in "abc":
+        (work.top / name).write_text("before")
+    for journal in (page, terminal):
+        journal.open("c")
+
+    async def write(journal: FileJournal, turn: int, name: str) -> None:
+        journal.begin(turn)
+        work.context = ToolContext(roots=Roots.of([str(work.top)], str(work.top), journal))
+        await work.write(name, "after")
+
+    await write(page, 0, "a")
+    await write(terminal, 2, "b")
+    await write(page, 4, "c")
+    assert [journal.n_changed(0, 9) for journal in (page, terminal)] == [3, 3]
+    terminal.put_back(4)
+    assert (work.top / "c").read_text() == "before"
+    assert page.plan(4) == []
+    page.put_back(0)
+    assert [(work.top / name).read_text() for name in "abc"] == ["before"] * 3
+    work.again()
+    assert work.journal.plan(0) == []
+
+
+async def test_a_turn_of_another_program_keeps_its_number(work: Work) -> None:
+    page, terminal = FileJournal(work.base, [str(work.top)]), FileJournal(work.base, [str(work.top)])
+    for journal, turn in ((terminal, 2), (page, 4)):
+        journal.open("c", turn)
+    for journal, name in ((page, "a"), (terminal, "b")):
+        work.context = ToolContext(roots=Roots.of([str(work.top)], str(work.top), journal))
+        await work.write(name, "after")
+    assert [page.n_changed(turn, turn + 1) for turn in (2, 4)] == [1, 1]
+    work.again()
+    assert [work.journal.n_changed(turn, turn + 1) for turn in (2, 4)] == [1, 1]

@@ -118,6 +118,7 @@ def pack(snapshot: Snapshot, fingerprint_id: str, uses: int, clock: float) -> tu
         "low": snapshot.low,
         "n_system": snapshot.n_system,
         **({"n_base": snapshot.n_base} if snapshot.n_base else {}),  # never in a folder
+        **({"n_pure": snapshot.n_pure} if snapshot.n_pure else {}),
         "sizes": sizes,
         "uses": uses,
     }
@@ -233,6 +234,7 @@ def _understand(text: bytes, tokens: array[int], clock: float) -> Head:
             ),
             n_system=int(facts.get("n_system", 0)),  # missing in older files
             n_base=int(facts.get("n_base", 0)),
+            n_pure=int(facts.get("n_pure", 0)),
         )
         sizes = tuple(int(size) for size in facts["sizes"])
         head = Head(str(facts["owner"]), outline, sizes, int(facts["uses"]), clock)

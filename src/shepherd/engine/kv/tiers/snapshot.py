@@ -39,6 +39,8 @@ class Snapshot:
     """Leading tokens that are the system prompt and the tools (`Job.n_system`)."""
     n_base: int = 0
     """Leading tokens that the state leaves out: it is loaded behind a sequence in the cells that has them in place."""
+    n_pure: int = 0
+    """As `Resident.n_pure`."""
     session: str | None = None
     """The conversation's name, for displays; not in files."""
 
@@ -66,6 +68,7 @@ class Snapshot:
             runs=[Run(start, stop, position, -1) for start, stop, position in runs],
             spans=self.spans,
             n_prompt=self.n_prompt,
+            n_pure=self.n_pure,
             checkpoints=[(length, b"") for length, _ in self.checkpoints],
             low=self.low,
             n_system=self.n_system,

@@ -40,14 +40,7 @@ from shepherd.core import (
 )
 from shepherd.wire.arguments import Arguments
 from shepherd.wire.base import Json, compact_json
-from shepherd.wire.client import (
-    AnswerDecoder,
-    Endpoint,
-    check_messages,
-    limit_for,
-    native_of,
-    native_tools,
-)
+from shepherd.wire.client import AnswerDecoder, Endpoint, check_messages, limit_for, native_of, native_tools
 from shepherd.wire.ending import word_of
 from shepherd.wire.extensions import besides, kept
 from shepherd.wire.history import for_provider

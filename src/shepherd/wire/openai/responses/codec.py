@@ -50,15 +50,9 @@ from shepherd.wire.table import (
 )
 
 __all__ = [
-    "N_STORED",
-    "Encoder",
-    "UnknownResponse",
-    "decode_hybrid",
-    "decode_request",
-    "encode_error",
-    "encoder",
+    "N_STORED", "Encoder", "UnknownResponse", "decode_hybrid", "decode_request", "encode_error", "encoder",
     "message_of",
-]
+]  # fmt: skip
 
 COMPACT_NOW = (Edit("compact", trigger_tokens=0, pause=True),)
 MAX_EDITS = 8
@@ -95,10 +89,6 @@ def _check_metadata(body: Fields, key: str) -> None:
     for name, value in metadata.body.items() if metadata else ():
         if not isinstance(value, str):
             raise wrong(f"{key}.{name[:40]}", "a string", value)
-
-
-def _decode_edits(body: Fields, key: str) -> tuple[Edit, ...]:
-    return tuple(map(_decode_edit, body.objects(key, MAX_EDITS)))
 
 
 def _decode_edit(entry: Fields) -> Edit:
@@ -149,7 +139,7 @@ _ANSWER = (
 _EDITS = (
     Field(
         "context_management",
-        FieldKind(_decode_edits, OBJECTS.schema),
+        FieldKind(lambda body, key: tuple(map(_decode_edit, body.objects(key, MAX_EDITS))), OBJECTS.schema),
         "[{type: compaction, compact_threshold: tokens}]: old turns leave a longer prompt; an item stands for them.",
         default=(),
     ),

@@ -44,6 +44,7 @@ from shepherd.wire.extensions import facts_of
 from shepherd.wire.openai import shapes
 from shepherd.wire.openai.responses.parts import PROTOCOL, facts_in, item_in, own_thought, seal
 from shepherd.wire.openai.responses.tools import NO_TOOLS, OfferedTools
+from shepherd.wire.speculation import encode_drafts
 from shepherd.wire.sse import MEDIA_TYPE, PING
 from shepherd.wire.tools import free_text
 from shepherd.wire.watch import Watch
@@ -518,6 +519,6 @@ def encode_usage(usage: Usage) -> Json:
         "input_tokens": usage.prompt,
         "input_tokens_details": details | shapes.encode_recalled(usage),
         "output_tokens": usage.output,
-        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning} | encode_drafts(usage),
         "total_tokens": usage.total,
     }

@@ -1,6 +1,6 @@
 """The /commands about tools: /tools, /permissions, and /mcp, /prompts, /prompt, /resource for MCP servers.
 
-A function is a command; `*_words` are its completions. The table in `commands.py` has their help.
+A function is a command; `*_words` are its completions. The table in `table.py` has their help.
 """
 
 from __future__ import annotations
@@ -14,31 +14,32 @@ from typing import TYPE_CHECKING
 
 from shepherd.agent import attachment
 from shepherd.agent.attachment import Attached
-from shepherd.cli.chat import attach
 from shepherd.core import Audio, Image, InvalidRequest, Text
 from shepherd.core.errors import usual_size
 from shepherd.tools.base import ToolError
+from shepherd.tools.toolbox import ConversationToolbox
 
 if TYPE_CHECKING:
-    from shepherd.cli.chat.state import Chat
+    from shepherd.agent.session import Session
+    from shepherd.app.commands.command import Surface
     from shepherd.tools.mcp.servers import McpServerPool
     from shepherd.tools.mcp.values import Prompt
-    from shepherd.tools.toolbox import ConversationToolbox, ToolStatus
+    from shepherd.tools.toolbox import ToolStatus
 
 _STATES = {"ready": "green", "starting": "yellow", "failed": "red", "off": "dim", "closed": "dim"}
 
 # -- tools ------------------------------------------------------------------------------------------------------------
 
 
-async def tools(chat: Chat, argument: str) -> None:
+async def tools(chat: Surface, argument: str) -> None:
     box = _box(chat)
     verb, *names = argument.replace(",", " ").split() or [""]
     if verb in {"on", "off"}:
         if not names:
             raise InvalidRequest(f"write /tools {verb} NAME", field="name")
         for pattern in names:
-            changed = box.turn(pattern, verb == "on")
-            chat.switched_tools |= dict.fromkeys(changed, verb == "on")
+            changed = box.turn(pattern, verb == "on", enables=not chat.is_guest)
+            chat.switched_tools.update(dict.fromkeys(changed, verb == "on"))
             chat.note(f"{', '.join(changed)}: {verb}.")
     elif verb:
         for row in _matching(box, verb):
@@ -58,7 +59,7 @@ async def tools(chat: Chat, argument: str) -> None:
         for row in rows:
             mark, style = ("off", "dim") if row.why_off else ("on ", "green")
             left = f" {row.name:<{widths[0]}}  {row.category:<{widths[1]}}  "
-            chat.view.draw([(mark, style), (left, ""), (row.why_off or _verdict(row), "dim")])
+            chat.draw([(mark, style), (left, ""), (row.why_off or _verdict(row), "dim")])
         if n_tokens := box.context_for_all():
             chat.note(
                 f"Tools without room in this context of {box.n_ctx} tokens are not described to the model; "
@@ -67,16 +68,16 @@ async def tools(chat: Chat, argument: str) -> None:
         chat.note("/tools NAME shows one; /tools on NAME and /tools off NAME switch it.")
 
 
-def restore_switches(chat: Chat) -> None:
-    """Switch the mode and the tools of a new toolbox as the user switched those of the last one."""
-    chat.set_mode(chat.mode)
-    if chat.switched_tools and chat.session.toolbox is not None:
-        for name, on in chat.switched_tools.items():
+def restore_switches(session: Session, switched: Mapping[str, bool], *, enables: bool) -> None:
+    """Switch the tools of a new toolbox as the user switched those of the last one. `enables`: also on those that the
+    configuration does not enable."""
+    if isinstance(box := session.toolbox, ConversationToolbox):
+        for name, on in switched.items():
             with contextlib.suppress(ToolError):  # the tool has gone, or the configuration forbids it
-                _box(chat).turn(name, on)
+                box.turn(name, on, enables=enables)
 
 
-def tool_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
+def tool_words(chat: Surface, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
     if chat.session.toolbox is None:
         return []
     rows = _box(chat).status()
@@ -99,10 +100,8 @@ def _matching(box: ConversationToolbox, pattern: str) -> list[ToolStatus]:
     return found
 
 
-def _box(chat: Chat) -> ConversationToolbox:
+def _box(chat: Surface) -> ConversationToolbox:
     """Raises: `InvalidRequest` without tools."""
-    from shepherd.tools.toolbox import ConversationToolbox
-
     box = chat.session.toolbox
     if not isinstance(box, ConversationToolbox):
         raise InvalidRequest("this conversation has no tools (--notools)", field="tools")
@@ -112,7 +111,7 @@ def _box(chat: Chat) -> ConversationToolbox:
 # -- permissions ------------------------------------------------------------------------------------------------------
 
 
-async def permissions(chat: Chat, argument: str) -> None:
+async def permissions(chat: Surface, argument: str) -> None:
     permission = _box(chat).permission
     verb, _, pattern = argument.partition(" ")
     if not argument:
@@ -132,7 +131,7 @@ async def permissions(chat: Chat, argument: str) -> None:
         )
 
 
-def permission_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
+def permission_words(chat: Surface, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
     if not words:
         return [("forget", "ask again")]
     if len(words) > 1 or chat.session.toolbox is None:
@@ -144,7 +143,7 @@ def permission_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[
 # -- MCP servers ------------------------------------------------------------------------------------------------------
 
 
-async def mcp(chat: Chat, argument: str) -> None:
+async def mcp(chat: Surface, argument: str) -> None:
     servers = _servers(chat)
     verb, _, name = argument.partition(" ")
     if verb == "restart" and name:
@@ -153,10 +152,10 @@ async def mcp(chat: Chat, argument: str) -> None:
         raise InvalidRequest("write /mcp, or /mcp restart NAME", field="mcp")
     for each in servers.statuses():
         about = ", ".join(filter(None, (f"{each.n_tools} tools" if each.n_tools else "", each.detail)))
-        chat.view.draw([(f"{each.state:<8}", _STATES.get(each.state, "")), (f" {each.name}  ", ""), (about, "dim")])
+        chat.draw([(f"{each.state:<8}", _STATES.get(each.state, "")), (f" {each.name}  ", ""), (about, "dim")])
 
 
-def server_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
+def server_words(chat: Surface, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
     if chat.app.tools.servers is None or len(words) > 1:
         return []
     if not words:
@@ -164,15 +163,15 @@ def server_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tupl
     return [(each.name, each.state) for each in chat.app.tools.servers.statuses()]
 
 
-async def prompts(chat: Chat, argument: str) -> None:
+async def prompts(chat: Surface, argument: str) -> None:
     found = await _servers(chat).prompts()
     for each in found:
         gaps = " ".join(gap.name if gap.required else f"[{gap.name}]" for gap in each.arguments)
-        chat.view.draw([(f"{each.server}/{each.name} {gaps}".rstrip(), "cyan"), (f"  {each.description}", "")])
+        chat.draw([(f"{each.server}/{each.name} {gaps}".rstrip(), "cyan"), (f"  {each.description}", "")])
     chat.note("/prompt NAME ARGUMENT=VALUE asks with one." if found else "No server has prompts.")
 
 
-async def prompt(chat: Chat, argument: str) -> None:
+async def prompt(chat: Surface, argument: str) -> None:
     servers = _servers(chat)
     if not argument:
         raise InvalidRequest("write /prompt NAME; /prompts lists them", field="name")
@@ -189,11 +188,10 @@ async def prompt(chat: Chat, argument: str) -> None:
         if any(one.role != "user" for one in messages):  # an example conversation: the roles are part of it
             shown.insert(0, Text(f"{message.role.capitalize()}: "))
         parts += [*shown, Text("\n\n")]
-    attach.check_senses(parts, chat.app, f"a part of {found.name}", field="name")
+    attachment.check_senses(parts, chat.senses(), chat.facts.model, where=f"a part of {found.name}", field="name")
     text = "".join(part.text for part in parts if isinstance(part, Text)).strip()
     chat.note(text)
-    asked = chat.asked([*(part for part in parts if not isinstance(part, Text)), Text(text)])
-    await chat.play(chat.session.chat(asked))
+    await chat.ask([*(part for part in parts if not isinstance(part, Text)), Text(text)])
 
 
 def _find_prompt(name: str, known: Sequence[Prompt]) -> Prompt:
@@ -227,7 +225,7 @@ def _fill_arguments(prompt: Prompt, given: Sequence[str]) -> Mapping[str, str]:
     return values
 
 
-def prompt_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
+def prompt_words(chat: Surface, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
     if chat.app.tools.servers is None:
         return []
     known = chat.wait_for(chat.app.tools.servers.prompts()) or ()
@@ -237,13 +235,13 @@ def prompt_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tupl
     return [(f"{gap.name}=", gap.description) for gap in gaps if not any(w.startswith(f"{gap.name}=") for w in words)]
 
 
-async def resource(chat: Chat, argument: str) -> None:
+async def resource(chat: Surface, argument: str) -> None:
     servers = _servers(chat)
     if not argument:
         known = await servers.resources()
         for each in known:
             source = f"  {each.server}  {each.name}"
-            chat.view.draw([(each.uri, "cyan"), (source, "dim"), (f"  {each.description}", "")])
+            chat.draw([(each.uri, "cyan"), (source, "dim"), (f"  {each.description}", "")])
         chat.note("/resource URI attaches one to your next message." if known else "No server has resources.")
         return
     server, _, uri = argument.rpartition(" ")
@@ -260,14 +258,14 @@ async def resource(chat: Chat, argument: str) -> None:
     chat.note(f"{uri} is attached to your next message: {len(found.content):,} characters.{images}")
 
 
-def resource_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
+def resource_words(chat: Surface, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
     if chat.app.tools.servers is None:
         return []
     known = chat.wait_for(chat.app.tools.servers.resources()) or ()
     return [(each.uri, f"{each.server}  {each.name}") for each in known]
 
 
-def _servers(chat: Chat) -> McpServerPool:
+def _servers(chat: Surface) -> McpServerPool:
     """Raises: `InvalidRequest` when none runs."""
     if not chat.app.tools.wants_tools:
         raise InvalidRequest("--notools starts no MCP server; start the chat without it", field="mcp_servers")

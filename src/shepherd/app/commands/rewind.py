@@ -8,19 +8,19 @@ what is kept of files (`tools/sandbox/journal.py`).
 
 from __future__ import annotations
 
-import asyncio
+import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shepherd.cli.terminal.answer import arguments, call_line
-from shepherd.cli.text import excerpt, format_count, one_line, whole_number
+from shepherd.app.commands.command import Surface, number_of
 from shepherd.core import InvalidRequest, Message, ShepherdError, ToolCall
+from shepherd.process.pools import in_pool
 from shepherd.tools.base import ToolError
+from shepherd.tools.toolbox import ConversationToolbox
 
 if TYPE_CHECKING:
-    from shepherd.cli.chat.state import Chat
     from shepherd.tools.sandbox.journal import Step
 
 ALL, CONVERSATION = "files", "conversation"
@@ -29,8 +29,8 @@ _SHOWN = 12
 """Files, and calls, that are named."""
 
 
-async def rewind(chat: Chat, argument: str) -> None:
-    questions = chat.questions()
+async def rewind(chat: Surface, argument: str) -> None:
+    questions = chat.files.questions()
     if not questions:
         chat.note("There is nothing to go back to.")
         return
@@ -38,22 +38,18 @@ async def rewind(chat: Chat, argument: str) -> None:
     word = word.strip()
     if not number:
         rows = _rows(chat, questions)
-        if chat.editor is None:
+        if chat.choose is None:
             for row in rows:
                 chat.say(row)
             chat.note("/rewind N goes back to before question N.")
             return
-        from shepherd.cli.terminal import picker
-
-        newest_first = [picker.Row(f"{n}", row, "", "") for n, row in reversed([*enumerate(rows)])]
-        with chat.editor.aside():
-            name = await picker.pick("Go back to before which question?", newest_first)
-        if name is None:
+        picked = await chat.choose("Go back to before which question?", rows)
+        if picked is None:
             chat.note("Nothing has changed.")
             return
-        chosen = int(name)
+        chosen = picked
     else:
-        chosen = (whole_number(number) or 0) - 1
+        chosen = (number_of(number) or 0) - 1
         if not 0 <= chosen < len(questions) or word not in {"", ALL, CONVERSATION}:
             raise InvalidRequest(
                 f"write /rewind N with a number from 1 to {len(questions)}, and 'files' or 'conversation' behind it "
@@ -63,41 +59,41 @@ async def rewind(chat: Chat, argument: str) -> None:
     await _go_back(chat, questions[chosen][0], chosen + 1, word)
 
 
-def numbers(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
+def numbers(chat: Surface, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
     """Completions of `/rewind`."""
     if words:
         return [(ALL, "also what others have changed"), (CONVERSATION, "leave all files")] if len(words) == 1 else []
-    return [(f"{n}", excerpt(message.own_text)) for n, (_, message) in enumerate(chat.questions(), start=1)]
+    return [(f"{n}", chat.short(message.own_text)) for n, (_, message) in enumerate(chat.files.questions(), start=1)]
 
 
-def _rows(chat: Chat, questions: Sequence[tuple[int, Message]]) -> list[str]:
+def _rows(chat: Surface, questions: Sequence[tuple[int, Message]]) -> list[str]:
     """A line for each question, with the number of files that its turn has changed."""
     ends = [at for at, _ in questions[1:]] + [len(chat.session.messages)]
     width = len(f"{len(questions)}")
     rows = []
     for n, ((at, message), end) in enumerate(zip(questions, ends, strict=True), start=1):
-        n_files = 0 if chat.journal is None else chat.journal.n_changed(at, end)
-        files = f"  ({format_count(n_files, 'file')})" if n_files else ""
-        rows.append(f"{n:>{width}}  {excerpt(message.own_text)}{files}")
+        n_files = 0 if chat.files.journal is None else chat.files.journal.n_changed(at, end)
+        files = f"  ({n_files} file{'s' * (n_files != 1)})" if n_files else ""
+        rows.append(f"{n:>{width}}  {chat.short(message.own_text)}{files}")
     return rows
 
 
-async def _go_back(chat: Chat, at: int, number: int, word: str) -> None:
+async def _go_back(chat: Surface, at: int, number: int, word: str) -> None:
     """Go back to before question `number`, which is message `at`. Raises: `InvalidRequest` where a person must be asked
     and cannot, `ToolError` where a file cannot be put back."""
-    journal = chat.journal if word != CONVERSATION else None
-    steps = [] if journal is None else await asyncio.to_thread(journal.plan, at)
-    for line in _plan_lines(steps):
+    journal = chat.files.journal if word != CONVERSATION else None
+    steps = [] if journal is None else await in_pool("files", journal.plan, at)
+    for line in _plan_lines(chat, steps):
         chat.say(line)
     foreign = [step for step in steps if step.is_foreign and not step.problem]
-    if foreign and word != ALL and chat.view.person() is None:
+    confirm = chat.confirm
+    if foreign and word != ALL and confirm is None:
         raise InvalidRequest(
-            f"other programs have changed these files, too, and there is no terminal to ask; write /rewind {number} "
+            f"other programs have changed these files, too, and there is nobody to ask; write /rewind {number} "
             f"{ALL} to put them back, or /rewind {number} {CONVERSATION} to leave all files",
             field="number",
         )
-    person = chat.view.person()
-    if steps and person is not None and word != ALL and not await person.confirm(
+    if steps and confirm is not None and word != ALL and not await confirm(
         "Put these files back, and lose what other programs changed in them?" if foreign
         else "Put these files back?" if any(not step.problem for step in steps)
         else "Go back, and leave these files as they are?"
@@ -113,23 +109,23 @@ async def _go_back(chat: Chat, at: int, number: int, word: str) -> None:
                 f"/rewind {number} {CONVERSATION}"
             ) from error
         n_files = sum(step.now.kind != "directory" for step in done)
-        chat.note(f"Put back: {format_count(n_files, 'file')}.")
+        chat.note(f"Put back: {n_files} file{'s' * (n_files != 1)}.")
     calls = _other_calls(chat, chat.session.messages[at:])
     text = chat.session.rewind(at)
-    chat.note(f"Back to before: {excerpt(text)}")
+    chat.note(f"Back to before: {chat.short(text)}")
     for line in _cut(calls):
         chat.note(f"Not undone: {line}")
     await chat.take_back()
 
 
-def _plan_lines(steps: Sequence[Step]) -> list[str]:
+def _plan_lines(chat: Surface, steps: Sequence[Step]) -> list[str]:
     """What will happen to each file, and what cannot."""
     lines = []
     for step in steps:
         if step.now.kind == "directory" and step.wanted.kind == "nothing":
             continue
         name = os.path.relpath(step.path, Path.cwd()) if Path(step.path).is_relative_to(Path.cwd()) else step.path
-        name = one_line(name)  # a model may have chosen it
+        name = chat.short(name, 4096)  # a model may have chosen it
         if step.problem:
             lines.append(f"! {name}: stays as it is: {step.problem}")
             continue
@@ -143,20 +139,18 @@ def _cut(lines: Sequence[str]) -> list[str]:
     return [*lines[:_SHOWN], *([f"  and {rest:,} more"] if rest > 0 else [])]
 
 
-def _other_calls(chat: Chat, messages: Sequence[Message]) -> list[str]:
+def _other_calls(chat: Surface, messages: Sequence[Message]) -> list[str]:
     """The calls in these messages that may have changed something other than files of ours."""
-    return [call_line(call) for message in messages for call in message.calls if _is_other(chat, call)]
+    return [chat.call_line(call) for message in messages for call in message.calls if _is_other(chat, call)]
 
 
-def _is_other(chat: Chat, call: ToolCall) -> bool:
-    from shepherd.tools.toolbox import ConversationToolbox
-
+def _is_other(chat: Surface, call: ToolCall) -> bool:
     box = chat.session.toolbox
     if not isinstance(box, ConversationToolbox):
         return False
     try:
         tool = box.get_known(call.name)
-        effect = tool.effect_of(arguments(call) or {})
-    except (ShepherdError, LookupError, ValueError, TypeError):  # the model has invented it, or its arguments
+        effect = tool.effect_of(dict(json.loads(call.arguments)))
+    except (ShepherdError, LookupError, ValueError, TypeError, RecursionError):  # the model has invented it
         return False
     return effect != "read" and tool.category != "filesystem"

@@ -1,0 +1,226 @@
+"""How long drafts are: as long as they pay on this machine, for this answer, beside the others. Pure.
+
+A draft of n tokens makes a decode longer, and saves as many decodes as the model draws its tokens. Both are measured:
+`DecodeCost` knows what a decode of so many tokens takes here, `Odds` how often drafts of this answer have held, by the
+length of the match. The length with the most tokens a second is chosen; 0 where none beats a decode without a draft.
+
+    an answer's account   LOAN ── a refused draft: what it has cost ──▶ less   0: no drafts
+                          ◀── a draft that held: what it has saved ── more     + REFILL with each token without one
+
+No draft may cost more than the account has. So an answer whose drafts fail loses the loan and no more, and one that
+has begun to copy drafts again soon. Not here: what is proposed (`draft.py`), how it is checked (`decode_step.py`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from shepherd.engine.draft import Drafter
+
+LOAN = 6.0
+"""Tokens' time without drafts that an answer may lose at its beginning; ..."""
+SAVINGS = 18.0
+"""... at most so many later, of which all but the loan have been saved before."""
+REFILL = 1 / 64
+"""What a token without a draft adds: drafts are tried again when enough has come together, at this part of the time."""
+MARGIN = 1.05
+"""A draft must promise so many times the tokens a second: the estimates are rough."""
+PATIENCE_OF_OTHERS = 1.5
+"""Where several answers run, drafts make a decode at most so many times as long."""
+HOPELESS = 0.02
+"""A draft ends where its next token has no more than this chance."""
+REST = 64
+"""Decodes without drafts after the library had no room for one with drafts."""
+
+_LENGTHS = (3, 4, 6, 10, 16, 32)
+"""Where classes of matches by length begin, behind the first: shorter ones are breaks that were bridged."""
+_AT_FIRST = (0.5, 0.4, 0.5, 0.7, 0.8, 0.88, 0.93)
+"""How often the next token holds in each class, until that has been seen ..."""
+_WEIGHT = 4.0
+"""... which counts like so many tokens."""
+_MEMORY = 48.0
+"""Tokens after which what has been seen of a class counts half; ..."""
+_FADE = 0.01
+"""... and so much of it is forgotten with each token that could have been drafted and was not."""
+
+_KNOTS = 12
+"""Sizes of decodes whose cost is known: 1, 2, 4, ... tokens."""
+_OWN, _SCALE = 0.25, 0.05
+"""How much an observation moves the sizes beside it, and all others: the whole curve rises with the context."""
+_OUTLIER = 1.5
+"""An observation counts as no more than so many times what was expected: other programs make some decodes slow."""
+_RELAX = 0.02
+"""How much of an estimate above the first guess is forgotten with each decode of another size."""
+
+
+class DecodeCost:
+    """Seconds of a decode without prompts, by its number of tokens; from the times of the last ones."""
+
+    def __init__(self) -> None:
+        self._knots: list[float] = []
+
+    @property
+    def is_known(self) -> bool:
+        return bool(self._knots)
+
+    def seconds(self, n: int) -> float:
+        """What `n` tokens take; between two known sizes as if in a straight line."""
+        low, high, share = _place(n)
+        return self._knots[low] * (1 - share) + self._knots[high] * share
+
+    def observe(self, n: int, seconds: float, token_s: float) -> None:
+        """`token_s`: what a prompt's token takes, or 0; the first guess for sizes that no decode has had."""
+        if not self._knots:
+            single_s = seconds / (1 + (n - 1) / 2)
+            self._knots = list(self._guess(single_s, token_s))
+        low, high, share = _place(n)
+        error = min(max(seconds / self.seconds(n), 1 / _OUTLIER), _OUTLIER) - 1
+        own = {low: _SCALE + (_OWN - _SCALE) * (1 - share), high: _SCALE + (_OWN - _SCALE) * share}
+        if low == high:
+            own[low] = _OWN
+        for at, guess in enumerate(self._guess(self._knots[0], token_s)):
+            self._knots[at] *= 1 + own.get(at, _SCALE) * error
+            if at not in own and self._knots[at] > guess:
+                self._knots[at] += _RELAX * (guess - self._knots[at])
+
+    @staticmethod
+    def _guess(single_s: float, token_s: float) -> Sequence[float]:
+        step_s = min(single_s, 1.5 * token_s or single_s / 2)
+        return [single_s + ((1 << at) - 1) * step_s for at in range(_KNOTS)]
+
+
+def _place(n: int) -> tuple[int, int, float]:
+    """The known sizes below and above `n`, and how far it is from the one to the other."""
+    low = min(n.bit_length() - 1, _KNOTS - 1)
+    high = min(low + 1, _KNOTS - 1)
+    share = n / (1 << low) - 1
+    return (low, high, share) if share and high > low else (low, low, 0.0)
+
+
+class Odds:
+    """How often the next token of a draft holds, by the length of the match before it."""
+
+    def __init__(self) -> None:
+        self._tried = [_WEIGHT] * len(_AT_FIRST)
+        self._held = [_WEIGHT * share for share in _AT_FIRST]
+
+    def of(self, n_matched: int) -> float:
+        at = bisect_right(_LENGTHS, n_matched)
+        return self._held[at] / self._tried[at]
+
+    def observe(self, n_matched: int, n_accepted: int, *, refused: bool) -> None:
+        """A draft behind `n_matched` tokens: so many of it held; whether the next one did not."""
+        for length, holds in enumerate([True] * n_accepted + [False] * refused, n_matched):
+            at = bisect_right(_LENGTHS, length)
+            if self._tried[at] >= _MEMORY:
+                self._tried[at] /= 2
+                self._held[at] /= 2
+            self._tried[at] += 1
+            self._held[at] += holds
+
+    def forget(self) -> None:
+        """Let what has been seen count a little less: it was longer ago."""
+        for at, share in enumerate(_AT_FIRST):
+            self._tried[at] += _FADE * (_WEIGHT - self._tried[at])
+            self._held[at] += _FADE * (_WEIGHT * share - self._held[at])
+
+
+@dataclass(slots=True)
+class Speculation:
+    """The drafts of one answer."""
+
+    drafter: Drafter
+    most: int
+    """Tokens of its longest draft."""
+    odds: Odds = field(default_factory=Odds)
+    account: float = LOAN
+    """Tokens' time that drafts may cost."""
+    n_drafted: int = 0
+    n_accepted: int = 0
+
+    def settle(self, n_drafted: int, n_accepted: int, cost: float, *, was_tested: bool) -> None:
+        """A draft was checked: `n_accepted` of its tokens were drawn, and it took the time of `cost` tokens.
+        `was_tested`: whether the next of its tokens was refused; else the answer ended before it. Call it before the
+        drafter reads what was drawn."""
+        self.n_drafted += n_drafted
+        self.n_accepted += n_accepted
+        self.odds.observe(self.drafter.n_matched, n_accepted, refused=was_tested)
+        self.account = min(SAVINGS, self.account + n_accepted - cost)
+
+    def pause(self) -> None:
+        """A token came without a draft. Call it before the drafter reads it."""
+        if self.account < LOAN:
+            self.account = min(LOAN, self.account + REFILL)
+        if self.drafter.n_matched:
+            self.odds.forget()
+
+
+@dataclass(slots=True)
+class Wish:
+    """What an answer could draft."""
+
+    speculation: Speculation
+    most: int
+    """Tokens that there is room for in its own limits."""
+
+
+@dataclass(slots=True)
+class Speculator:
+    """Decides on the drafts of one cache's decodes."""
+
+    cost: DecodeCost = field(default_factory=DecodeCost)
+    rest: int = 0
+    """Decodes without drafts that come next."""
+
+    def lengths(self, wishes: Sequence[Wish], n_tokens: int, n_room: int) -> list[int]:
+        """How many tokens each answer drafts in a decode that has `n_tokens` without drafts, `n_room` more at most.
+
+        The answers with the longest matches come first.
+        """
+        chosen = [0] * len(wishes)
+        if self.rest:
+            self.rest -= 1
+            return chosen
+        if not self.cost.is_known:
+            return chosen
+        alone_s = self.cost.seconds(n_tokens)
+        rate = n_tokens / alone_s
+        limit_s = alone_s * PATIENCE_OF_OTHERS if n_tokens > 1 else float("inf")
+        n, gain = n_tokens, float(n_tokens)
+        for at in sorted(range(len(wishes)), key=lambda at: -wishes[at].speculation.drafter.n_matched):
+            wish = wishes[at]
+            own = min(wish.most, n_room)
+            if own <= 0 or not wish.speculation.drafter.n_matched:
+                continue
+            most_s = min(limit_s, self.cost.seconds(n) + wish.speculation.account / rate)
+            length, more = self._length(wish.speculation, own, n, gain, most_s)
+            chosen[at] = length
+            n, gain, n_room = n + length, gain + more, n_room - length
+        return chosen
+
+    def _length(self, one: Speculation, most: int, n: int, gain: float, limit_s: float) -> tuple[int, float]:
+        """How many tokens this answer drafts beside `n` others that bring `gain`, and how many of it will hold."""
+        seconds, odds, matched = self.cost.seconds, one.odds.of, one.drafter.n_matched
+        best, length, expected = MARGIN * gain / seconds(n), 0, 0.0
+        chance, more = 1.0, 0.0
+        for at in range(most):
+            chance *= odds(matched + at)
+            more += chance
+            took_s = seconds(n + at + 1)
+            if took_s > limit_s or chance < HOPELESS:
+                break
+            if (gain + more) / took_s > best:
+                best, length, expected = (gain + more) / took_s, at + 1, more
+        return length, expected
+
+    def observe(self, n_tokens: int, n_drafted: int, seconds: float, token_s: float) -> float:
+        """A decode of `n_tokens` without prompts, `n_drafted` of them in drafts, took so long. Returns what one drafted
+        token has cost, in tokens' time without drafts."""
+        self.cost.observe(n_tokens, seconds, token_s)
+        if not n_drafted:
+            return 0.0
+        n = n_tokens - n_drafted
+        alone_s = self.cost.seconds(n)
+        return (self.cost.seconds(n_tokens) / alone_s - 1) * n / n_drafted
