@@ -113,10 +113,10 @@ async def test_what_has_left_is_read_brought_back_and_forgotten(house: House, vi
 
     await page.get_by_role("button", name="Left: oldest exchange").click()
     await dialog.get_by_role("button", name="Forget…").click()
-    forget = page.get_by_role("dialog", name="Forget what has left?")
-    await expect(forget).to_contain_text("1 message would be forgotten")
-    await forget.get_by_role("button", name="Forget 1").click()
-    await expect(forget).to_have_count(0)
+    asking = page.get_by_role("dialog", name="Forget what has left?")
+    await expect(asking).to_contain_text("1 message would be forgotten")
+    await asking.get_by_role("button", name="Forget 1").click()
+    await expect(asking).to_have_count(0)
     assert asked == [["1,2"], ["1,2"], {"messages": [7], "dry_run": True}, {"messages": [7]}]
 
 
