@@ -41,7 +41,7 @@ def test_windows_line_ends_are_read_as_line_ends(tmp_path: Path) -> None:
     done = run(*config, "--max-tokens", "4", home=tmp_path, text="Hello!\r\n/nope\r\n/context\r\n")
     assert (done.returncode, done.stderr) == (0, "")
     assert "Context: 1024 tokens" in done.stdout
-    assert "There is no command /nope" in done.stdout
+    assert "there is no command /nope" in done.stdout
     assert "\r" not in done.stdout
 
 
