@@ -1,4 +1,4 @@
-.PHONY: check test search clients suites fix size pictures page-pictures docs vendor page-check page-format bench lock wheel-llama
+.PHONY: check test search clients suites fix size pictures page-pictures docs vendor page-check page-format bench lock wheel-llama embedded-model
 
 check:  ## formatting, lint, types, layers, and the tests that hold the house together: under a minute
 	uv run --all-groups ruff format --check .
@@ -63,6 +63,9 @@ bench:  ## against llama-bench and llama-server of the same source (builds them 
 
 wheel-llama:  ## a wheel of llama.cpp for other machines (with AVX2 on x86), for `pip install --find-links dist`; CMAKE_ARGS adds to it
 	CMAKE_ARGS="-DGGML_NATIVE=OFF $(CMAKE_ARGS)" uv run --no-dev --with pip shepherd doctor --build cpu --wheel dist --yes
+
+embedded-model:  ## trains the embedded model anew, in build/training (three hours on two cores, at the lowest priority)
+	uv run --group training python -m training
 
 lock:  ## the exact versions that were tested, without package hosts
 	uv export --no-hashes --no-emit-project --no-emit-package shepherd-short-names --no-annotate --no-header --all-groups --all-extras > requirements.lock

@@ -95,18 +95,21 @@ def _sentence(group: Mapping[str, Any], row: str | Mapping[str, Any], *, is_held
     if unknown := [each for each in replies if each not in FORMS]:
         raise ValueError(f"{say!r}: there is no form {unknown[0]!r}; the forms are {', '.join(FORMS)}")
     sequences = [calls or []] + ([fields.pop("or_calls")] if "or_calls" in fields else [])
-    try:
-        return Sentence(
-            kind=group["kind"],
-            say=(say,) if isinstance(say, str) else tuple(say),
-            is_held_out=is_held_out,
-            reply=replies,
-            calls=tuple(tuple(map(_call, each)) for each in sequences),
-            any_calls=calls is None and "files" in fields,
-            **{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()},
-        )
-    except TypeError as error:
-        raise ValueError(f"{say!r}: {error}") from error
+    known = {name: fields.pop(name, {}) for name in ("files", "known")}
+    has, lacks = (tuple(fields.pop(name, ())) for name in ("has", "lacks"))
+    if fields:
+        raise ValueError(f"{say!r}: there is no field {next(iter(fields))!r}")
+    return Sentence(
+        kind=group["kind"],
+        say=(say,) if isinstance(say, str) else tuple(say),
+        is_held_out=is_held_out,
+        reply=replies,
+        calls=tuple(tuple(map(_call, each)) for each in sequences),
+        any_calls=calls is None and bool(known["files"]),
+        has=has,
+        lacks=lacks,
+        **known,
+    )
 
 
 def _call(text: str) -> Call:

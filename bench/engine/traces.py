@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from bench.engine.lives import Cache, Logits, log_softmax, surprise
 from bench.engine.talk import Talk, Turn, Writer
-from training.chat import says, user
 from bench.rig.paired import Estimate, Numbers, mean, perplexity
+from training.chat import says, user
 
 from shepherd.engine.base import UNOWNED, Chunk, Copy, Forget, Job, Remove, Shift
 from shepherd.engine.kv.plan import Limits, Plan, plan

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from training import held_out, small_talk
 from training.draw import Draw
 from training.tokenizer import Vocabulary
@@ -43,7 +42,7 @@ def test_equal_runs_are_equal_and_one_that_was_interrupted_too(tmp_path: Path) -
     assert whole == again == interrupted
     logged = (tmp_path / "whole" / "log.jsonl").read_text().splitlines()
     assert [Line(**json.loads(each)) for each in logged] == lines
-    with pytest.raises(ValueError, match="other settings .seed was 1, is 2.; move it away"):
+    with pytest.raises(ValueError, match=r"other settings \(seed was 1, is 2\); move it away"):
         train(replace(SETTINGS, seed=2), tmp_path / "whole", lines.append)
 
 

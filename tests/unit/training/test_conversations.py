@@ -8,12 +8,9 @@ from pathlib import Path
 
 import pytest
 from tests.own_app import app_of
-
-from shepherd.core import Message, Text, ToolCall, ToolResult, ToolSpec
-from shepherd.dialects.render.template import Template
 from training import held_out, own_tools, small_talk
 from training.chat import TEMPLATE, Chat
-from training.conversations import KINDS, MEMORY
+from training.conversations import KINDS
 from training.corpus import ANSWER, Row, batched, encode, pool
 from training.draw import Draw, is_held_out
 from training.engine import TOOLS, Consent
@@ -22,6 +19,10 @@ from training.fact import fact, question, statement
 from training.machine import Need
 from training.new_tools import HELD_OUT_NOUNS, offer, some_noun
 from training.tokenizer import SPECIAL, Vocabulary, learned_merges
+
+from shepherd.core import Message, Text, ToolCall, ToolResult, ToolSpec
+from shepherd.dialects.render.template import Template
+from shepherd.memory.recall.recall import OPENING as MEMORY
 
 
 def test_a_seed_makes_the_same_on_every_machine_and_in_every_process() -> None:

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pytest
 from tests.places import ROOT
-
-from training import conversations, fact, small_talk
+from training import conversations, small_talk
 from training.chat import Chat, says
 from training.draw import Draw
 from training.first_hour import Outcome, Sentence, faults, load, plain
@@ -21,11 +20,10 @@ DEFAULTS = {"list_directory": {"path": ".", "details": False}}
 
 def templates() -> Iterator[str]:
     """All texts of the modules that training draws from, and the sentences that it may see."""
-    for module in (conversations, fact, small_talk, *map(conversations.__dict__.get, ("own_tools", "new_tools"))):
-        tree = ast.parse(open(str(module.__file__)).read())
-        yield from (
-            node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        )
+    for module in ("conversations", "fact", "small_talk", "own_tools", "new_tools", "families"):
+        tree = ast.parse((ROOT / "training" / f"{module}.py").read_text("utf-8"))
+        texts = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+        yield from (text for text in texts if isinstance(text, str))
     yield from (each.text for each in SENTENCES if not each.is_held_out)
 
 
