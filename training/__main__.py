@@ -22,7 +22,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from training.conversations import sample
 from training.draw import Draw
-from training.machine import Need, n_cores
+from training.machine import Need, has_compiler, n_cores
 from training.tokenizer import N_CONVERSATIONS, Vocabulary
 
 FOLDER = Path("build/training")
@@ -59,6 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, RuntimeError, OSError) as error:
         out.print(f"Error: {error}", style="red", highlight=False)
         return 1
+    except ModuleNotFoundError as error:
+        out.print(
+            f"Error: {error.name} is not installed; `uv run --group training python -m training` has it", style="red"
+        )
+        return 1
     except KeyboardInterrupt:
         out.print("Interrupted. The same command goes on from the last checkpoint.")
         return 130
@@ -93,7 +98,12 @@ def _train(asked: argparse.Namespace) -> None:
     n_heads, n_hidden = asked.width // 64, 64 * round(asked.width * 2.75 / 64)
     shape = Shape(width=asked.width, n_layers=asked.layers, n_heads=n_heads, n_hidden=n_hidden)
     settings = Settings(
-        shape=shape, seed=asked.seed, n_tokens=int(asked.tokens * 1e6), n_processes=asked.processes, device=asked.device
+        shape=shape,
+        seed=asked.seed,
+        n_tokens=int(asked.tokens * 1e6),
+        n_processes=asked.processes,
+        compiles=has_compiler(),
+        device=asked.device,
     )
     if asked.device != "cpu":
         settings = replace(settings, step_tokens=32_768)

@@ -23,7 +23,8 @@ from training.fact import UNKNOWN, facts, near, question
 
 N_CASES = 500
 """Of a task."""
-CHARS_PER_TOKEN = 3.4
+CHARS_PER_TOKEN = 2.28
+"""As messages with made-up words have them, each with 14 characters for its marks."""
 DISTANCES = (600, 1_000, 2_000, 3_000, 3_500)
 """Tokens between a fact and the question for it."""
 COUNTS = (2, 4, 9, 15, 26)

@@ -52,6 +52,11 @@ def _gb(n_bytes: int) -> str:
     return f"{n_bytes / 1e9:.1f} GB"
 
 
+def has_compiler() -> bool:
+    """Whether PyTorch can compile the element-wise functions of the network."""
+    return any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++")))
+
+
 def n_cores() -> int:
     """Those that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
