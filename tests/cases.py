@@ -29,8 +29,8 @@ def amount(gate: T, search: T) -> T:
 
 
 def examples(n: int) -> int:
-    """How many examples a random search by Hypothesis tries, where `n` find most faults: the gate a fifth of them."""
-    return amount(max(5, n // 5), 5 * n)
+    """How many examples a random search by Hypothesis tries, where `n` find most faults: the gate a tenth of them."""
+    return amount(max(5, n // 10), 5 * n)
 
 
 def is_chosen(name: str, share: float) -> bool:
