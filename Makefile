@@ -1,10 +1,10 @@
 .PHONY: check test search clients suites fix size pictures page-pictures docs vendor page-check page-format bench lock wheel-llama embedded-model
 
 check:  ## formatting, lint, types, layers, and the tests that hold the house together: under a minute
-	uv run --all-groups ruff format --check .
-	uv run --all-groups ruff check .
-	uv run --all-groups mypy
-	uv run --all-groups lint-imports
+	uv run --all-groups --no-group training ruff format --check .
+	uv run --all-groups --no-group training ruff check .
+	uv run --all-groups --no-group training mypy
+	uv run --all-groups --no-group training lint-imports
 	uv run pytest -n 0 tests/unit/test_architecture.py tests/unit/test_sizes.py tests/unit/test_docs.py
 
 test:  ## the gate: the same cases at every commit
@@ -12,7 +12,7 @@ test:  ## the gate: the same cases at every commit
 
 SEED = $(shell date +%s)
 search:  ## what the gate does not run: every case of every grid, random examples of a SEED, damaged files, soaks (hours)
-	SHEPHERD_SEARCH=$(SEED) uv run --all-groups pytest tests/search tests/process tests/unit -n 2 --timeout 7200
+	SHEPHERD_SEARCH=$(SEED) uv run --all-groups --no-group training pytest tests/search tests/process tests/unit -n 2 --timeout 7200
 
 CLIENTS = @anthropic-ai/claude-code@2.1.197 @openai/codex@0.169.0 opencode-ai@1.18.33 \
 	@earendil-works/pi-coding-agent@0.74.2 \
@@ -28,11 +28,11 @@ clients:  ## real clients against our server: coding agents (about five minutes)
 	SHEPHERD_CLIENTS_DIR="$(CLIENTS_DIR)" uv run pytest -m clients tests/search/clients tests/search/tools/mcp
 
 suites:  ## other projects' own tests against our server, as far as they can be had; writes docs/conformance.md (half an hour)
-	uv run --all-groups python -m suites.report
+	uv run --all-groups --no-group training python -m suites.report
 
 fix:  ## what can be mended by itself
-	uv run --all-groups ruff format .
-	uv run --all-groups ruff check --fix .
+	uv run --all-groups --no-group training ruff format .
+	uv run --all-groups --no-group training ruff check --fix .
 
 size:  ## lines per room; fails where a room has more than tests/sizes.toml allows
 	uv run python tests/sizes.py
@@ -68,4 +68,4 @@ embedded-model:  ## trains the embedded model anew, in build/training (three hou
 	uv run --group training python -m training
 
 lock:  ## the exact versions that were tested, without package hosts
-	uv export --no-hashes --no-emit-project --no-emit-package shepherd-short-names --no-annotate --no-header --all-groups --all-extras > requirements.lock
+	uv export --no-hashes --no-emit-project --no-emit-package shepherd-short-names --no-annotate --no-header --all-groups --no-group training --all-extras > requirements.lock
