@@ -47,12 +47,14 @@ _FADE = 0.01
 
 _KNOTS = 12
 """Sizes of decodes whose cost is known: 1, 2, 4, ... tokens."""
-_OWN, _SCALE = 0.25, 0.05
-"""How much an observation moves the sizes beside it, and all others: the whole curve rises with the context."""
-_OUTLIER = 1.5
-"""An observation counts as no more than so many times what was expected: other programs make some decodes slow."""
-_RELAX = 0.02
-"""How much of an estimate above the first guess is forgotten with each decode of another size."""
+_FIRST, _OWN, _SCALE = 0.8, 0.25, 0.05
+"""How much an observation moves sizes that no decode has had, the sizes beside it, and all others: the whole curve
+rises with the context. What was not seen moves by the same seconds: several tokens may cost more than one at once."""
+_SURPRISE, _OUTLIER = 4.0, 1.5
+"""An observation counts as no more than so many times what was expected, of a size that is new, or known: other
+programs make some decodes slow."""
+_RELAX = 0.002
+"""How much of an estimate above the first guess is forgotten with each decode of another size: it is tried again."""
 
 
 class DecodeCost:
@@ -60,6 +62,8 @@ class DecodeCost:
 
     def __init__(self) -> None:
         self._knots: list[float] = []
+        self._seen = {0}
+        """The sizes beside those that decodes have had; the others are guesses."""
 
     @property
     def is_known(self) -> bool:
@@ -76,14 +80,18 @@ class DecodeCost:
             single_s = seconds / (1 + (n - 1) / 2)
             self._knots = list(self._guess(single_s, token_s))
         low, high, share = _place(n)
-        error = min(max(seconds / self.seconds(n), 1 / _OUTLIER), _OUTLIER) - 1
-        own = {low: _SCALE + (_OWN - _SCALE) * (1 - share), high: _SCALE + (_OWN - _SCALE) * share}
-        if low == high:
-            own[low] = _OWN
+        expected_s, is_new = self.seconds(n), n > 1 and self._seen.isdisjoint({low, high} - {0})
+        most = _SURPRISE if is_new else _OUTLIER
+        error = min(max(seconds / expected_s, 1 / most), most) - 1
+        own = {low: _SCALE + (_OWN - _SCALE) * (1 - share), high: _SCALE + (_OWN - _SCALE) * (share or 1)}
         for at, guess in enumerate(self._guess(self._knots[0], token_s)):
-            self._knots[at] *= 1 + own.get(at, _SCALE) * error
-            if at not in own and self._knots[at] > guess:
-                self._knots[at] += _RELAX * (guess - self._knots[at])
+            if not is_new:
+                self._knots[at] *= 1 + own.get(at, _SCALE) * error
+                if at not in own and self._knots[at] > guess:
+                    self._knots[at] += _RELAX * (guess - self._knots[at])
+            elif at not in self._seen:
+                self._knots[at] = max(self._knots[0], self._knots[at] + _FIRST * error * expected_s)
+        self._seen |= {low, high}
 
     @staticmethod
     def _guess(single_s: float, token_s: float) -> Sequence[float]:
@@ -222,5 +230,5 @@ class Speculator:
         if not n_drafted:
             return 0.0
         n = n_tokens - n_drafted
-        alone_s = self.cost.seconds(n)
-        return (self.cost.seconds(n_tokens) / alone_s - 1) * n / n_drafted
+        took_s = min(seconds, _OUTLIER * self.cost.seconds(n_tokens))
+        return max(0.0, took_s / self.cost.seconds(n) - 1) * n / n_drafted
