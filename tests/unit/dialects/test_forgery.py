@@ -96,7 +96,7 @@ def check(rendered: Sequence[Piece], encoder: Encoder, vocabulary: Vocabulary) -
     assert at == len(origins), "no character was lost"
 
 
-@each_template(0.15)
+@each_template(0.1)
 @pytest.mark.grid(0.2)
 def test_no_special_token_can_be_forged_in_any_kind_of_content(name: str) -> None:
     source = templates()[name]

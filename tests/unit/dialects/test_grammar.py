@@ -115,7 +115,7 @@ def printed(name: str, calls: Sequence[ToolCall], *, hidden: bool = False) -> tu
     return spoken, next((opener for opener, closer in spoken.thoughts if text.startswith(closer)), "") + text
 
 
-@each_template(0.15)
+@each_template(0.1)
 @pytest.mark.parametrize("hidden", [False, True])
 def test_what_a_template_prints_for_a_call_may_be_written(name: str, hidden: bool) -> None:
     found = printed(name, [CALL], hidden=hidden)

@@ -39,7 +39,7 @@ AWKWARD: dict[str, dict[str, Any]] = {
 }
 
 
-@each_template(0.15)
+@each_template(0.1)
 def test_no_template_fails_on_a_tool(name: str) -> None:
     template = Template(templates()[name])
     for awkward, parameters in AWKWARD.items():

@@ -106,7 +106,7 @@ def test_a_prompt_is_what_llama_cpp_renders(case: Json) -> None:
 CASES = [case for name in ("chat_cases", "chat_cases_roundtrip") for case in cases(name)]
 
 
-@each_template(0.15)
+@each_template(0.1)
 def test_generation_prompts_are_those_of_the_real_outputs(name: str) -> None:
     wrong = [
         case["id"]
@@ -116,7 +116,7 @@ def test_generation_prompts_are_those_of_the_real_outputs(name: str) -> None:
     assert not wrong or (name in DIFFERENT and len(wrong) < 8)
 
 
-@each_template(0.15)
+@each_template(0.1)
 def test_what_a_prompt_opens_goes_on_in_the_answer(name: str) -> None:  # SCN-21, SCN-22
     """A parser that knows what the prompt has opened reads the output as one that has read all of it."""
     _, dialect = model(name)
@@ -132,7 +132,7 @@ def test_what_a_prompt_opens_goes_on_in_the_answer(name: str) -> None:  # SCN-21
         assert parts_of(fold(events).message, prompt) == parts_of(whole, prompt), case["id"]
 
 
-@each_template(0.3)
+@each_template(0.15)
 def test_a_begun_thought_goes_on_as_a_thought_and_a_begun_text_as_text(name: str) -> None:
     """Also where the template drops the thought, writes it without its tag, or writes a text into an open thought."""
     template, dialect = model(name)
@@ -156,7 +156,7 @@ def test_a_begun_thought_goes_on_as_a_thought_and_a_begun_text_as_text(name: str
         assert whole.text.strip() == ("" if is_thought else (text.text if text in parts else "") + "know")
 
 
-@each_template(0.3)
+@each_template(0.1)
 @pytest.mark.parametrize(
     "parts",
     [(Reasoning("Hm"),), (Reasoning("Hm"), Text("Hm")), (Reasoning(" \n"), Text("Hm")), (Text("Hm"),)],
@@ -194,7 +194,7 @@ SPECIAL = ToolSpec(
 )
 
 
-@each_template(0.15, shared=True)
+@each_template(0.1, shared=True)
 @pytest.mark.parametrize("mode", ["think", "think+tools", "nothink", "nothink+tools"])
 def test_every_template_asks_for_an_answer_as_llama_cpp_does(name: str, mode: str) -> None:
     template, dialect = model(name)
@@ -213,7 +213,7 @@ def test_every_template_asks_for_an_answer_as_llama_cpp_does(name: str, mode: st
     assert template.caps.switch or prompt.text.partition(wanted)[1] or not wanted
 
 
-@each_template(0.15)
+@each_template(0.1)
 @pytest.mark.parametrize("tools", [(), (SPECIAL,)], ids=["no tools", "tools"])
 def test_with_thinking_off_the_answer_is_visible_from_its_first_character(
     name: str, tools: tuple[ToolSpec, ...]
@@ -358,7 +358,7 @@ def words_of(messages: Sequence[Message]) -> list[str]:
     return found
 
 
-@each_template(0.15)
+@each_template(0.1)
 def test_every_message_shows_once_and_in_order(name: str) -> None:
     template, dialect = model(name)
     for talk, (messages, tools) in TALKS.items():
@@ -372,7 +372,7 @@ def test_every_message_shows_once_and_in_order(name: str) -> None:
         assert places == sorted(places) or talk in REORDERED.get(name, ()), talk
 
 
-@each_template(0.15)
+@each_template(0.1)
 def test_tools_show_if_and_only_if_they_are_given(name: str) -> None:
     template, dialect = model(name)
     for talk, (messages, tools) in TALKS.items():
@@ -383,7 +383,7 @@ def test_tools_show_if_and_only_if_they_are_given(name: str) -> None:
             assert [word for word in SHOWN if word.startswith(("describe", "param")) and word in text] == [], talk
 
 
-@each_template(0.15)
+@each_template(0.1)
 def test_nothing_undefined_is_printed_and_the_same_conversation_is_the_same_prompt(name: str) -> None:
     template, dialect = model(name)
     for talk, (messages, tools) in TALKS.items():
@@ -393,7 +393,7 @@ def test_nothing_undefined_is_printed_and_the_same_conversation_is_the_same_prom
         assert prompt == render(template, dialect, messages, tools=tools)
 
 
-@each_template(0.15)
+@each_template(0.1)
 def test_each_message_has_one_place_and_the_places_are_in_order(name: str) -> None:
     template, dialect = model(name)
     for talk, (messages, tools) in TALKS.items():
@@ -406,7 +406,7 @@ def test_each_message_has_one_place_and_the_places_are_in_order(name: str) -> No
         assert shown <= set(held), talk
 
 
-@each_template(0.15)
+@each_template(0.1)
 def test_thoughts_before_a_call_show_where_the_template_has_a_place_for_them(name: str) -> None:
     template, dialect = model(name)
     messages, tools = TALKS["a thought and a call"]
@@ -420,7 +420,7 @@ def test_thoughts_before_a_call_show_where_the_template_has_a_place_for_them(nam
     assert text.count("wordthought") == 1
 
 
-@each_template(0.15)
+@each_template(0.1)
 def test_tools_that_are_told_in_words_come_with_a_call_that_the_model_can_copy(name: str) -> None:
     template, dialect = model(name)
     if template.caps.shows_tools:

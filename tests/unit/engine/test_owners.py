@@ -81,7 +81,7 @@ class Shared(Day):
         return found
 
 
-@pytest.mark.grid(0.15, family="memory")
+@pytest.mark.grid(0.08, family="memory")
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("memory", [PLAIN, RECURRENT], ids=["plain", "recurrent"])
 def test_an_owner_finds_no_more_than_his_own_history_and_what_is_common(seed: int, memory: Memory) -> None:

@@ -336,7 +336,7 @@ APART = replace(RAM, least_base=8)
 """Saves even short system prompts once."""
 
 
-@pytest.mark.grid(0.1, family="memory")
+@pytest.mark.grid(0.05, family="memory")
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize(
     ("memory", "tiers"),

@@ -446,7 +446,7 @@ every_wire = pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
 
 
 @needs_recordings
-@pytest.mark.grid(0.2, family="surface")
+@pytest.mark.grid(0.1, family="surface")
 @everywhere
 @every_wire
 def test_a_client_reads_what_the_provider_has_answered(stage: Stage, surface: str, wire: Wire) -> None:

@@ -93,7 +93,7 @@ def test_a_body_that_once_failed_is_a_request_or_an_invalid_request(name: str, b
 
 @pytest.mark.parametrize("name", BODIES)
 @given(st.data())
-@settings(deadline=None, max_examples=amount(20, 1500))
+@settings(deadline=None, max_examples=amount(10, 1500))
 def test_whatever_is_sent_is_a_request_or_an_invalid_request(name: str, data: st.DataObject) -> None:
     fields = dict.fromkeys(BODIES[name].split(), VALUES)
     talk = {key: MESSAGES for key in ("messages", "input") if key in fields}

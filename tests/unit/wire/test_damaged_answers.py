@@ -66,7 +66,7 @@ WORDS = {
 
 @pytest.mark.parametrize("protocol", WORDS)
 @given(st.data())
-@settings(max_examples=amount(20, 1000))
+@settings(max_examples=amount(10, 1000))
 def test_garbage_is_a_broken_answer_and_never_another_error(protocol: str, data: st.DataObject) -> None:
     half = cast(ClientCodec, importlib.import_module(PROTOCOLS[cast(Any, protocol)].codec))
     keys, words = (each.split() for each in WORDS[protocol])

@@ -111,7 +111,7 @@ def as_a_client_keeps_it(message: Message, n: int, *, names_calls: bool) -> Mess
     return Message("assistant", tuple(parts))
 
 
-@pytest.mark.parametrize("seed", range(amount(3, 200)))
+@pytest.mark.parametrize("seed", range(amount(2, 200)))
 async def test_a_history_that_comes_back_unchanged_computes_what_is_new_however_the_model_wrote_it(
     make: Make, seed: int
 ) -> None:

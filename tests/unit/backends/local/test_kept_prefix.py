@@ -104,7 +104,7 @@ def calling(*files: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("case", calling("chat_cases", "chat_cases_roundtrip", "chat_cases_robust"))
-@pytest.mark.grid(0.1)
+@pytest.mark.grid(0.05)
 def test_the_next_prompt_of_a_tool_loop_extends_this_one_and_its_answer(case: Json) -> None:
     for with_thought in (False, True):
         both = both_prompts(case, with_thought=with_thought)

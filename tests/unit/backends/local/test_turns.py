@@ -242,7 +242,7 @@ def real_template(name: str) -> Template:
 
 @each_template(0.15)
 @pytest.mark.parametrize("talk", TALKS)
-@pytest.mark.grid(0.1)
+@pytest.mark.grid(0.06)
 def test_without_whole_turns_real_templates_would_have_written_what_is_left(name: str, talk: str) -> None:
     if name.startswith(OTHERWISE.get(talk, ())):
         pytest.skip("this template looks at what is missing")
