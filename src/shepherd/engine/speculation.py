@@ -25,8 +25,8 @@ SAVINGS = 18.0
 """... at most so many later, of which all but the loan have been saved before."""
 REFILL = 1 / 64
 """What a token without a draft adds: drafts are tried again when enough has come together, at this part of the time."""
-MARGIN = 1.05
-"""A draft must promise so many times the tokens a second: the estimates are rough."""
+MARGIN = 1.3
+"""A draft must promise so many times the tokens that its time would bring without it: the estimates are rough."""
 PATIENCE_OF_OTHERS = 1.5
 """Where several answers run, drafts make a decode at most so many times as long."""
 HOPELESS = 0.02
@@ -53,8 +53,9 @@ rises with the context. What was not seen moves by the same seconds: several tok
 _SURPRISE, _OUTLIER = 4.0, 1.5
 """An observation counts as no more than so many times what was expected, of a size that is new, or known: other
 programs make some decodes slow."""
-_RELAX = 0.002
-"""How much of an estimate above the first guess is forgotten with each decode of another size: it is tried again."""
+_RELAX = 0.01
+"""How much of an estimate above the first guess is forgotten with each decode of another size, so that it is tried
+again: many conversations make a decode slower than one does with as many tokens."""
 
 
 class DecodeCost:
@@ -211,7 +212,8 @@ class Speculator:
     def _length(self, one: Speculation, most: int, n: int, gain: float, limit_s: float) -> tuple[int, float]:
         """How many tokens this answer drafts beside `n` others that bring `gain`, and how many of it will hold."""
         seconds, odds, matched = self.cost.seconds, one.odds.of, one.drafter.n_matched
-        best, length, expected = MARGIN * gain / seconds(n), 0, 0.0
+        best, length, expected = gain / seconds(n), 0, 0.0
+        least = MARGIN * best
         chance, more = 1.0, 0.0
         for at in range(most):
             chance *= odds(matched + at)
@@ -219,7 +221,7 @@ class Speculator:
             took_s = seconds(n + at + 1)
             if took_s > limit_s or chance < HOPELESS:
                 break
-            if (gain + more) / took_s > best:
+            if (gain + more) / took_s > best and more > least * (took_s - seconds(n)):
                 best, length, expected = (gain + more) / took_s, at + 1, more
         return length, expected
 
