@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from shepherd.process.files import keep_json, read_within, try_lock
+from shepherd.process.files import keep_json, lock_within, read_within
 
 logger = logging.getLogger(__name__)
 
@@ -44,11 +43,8 @@ class Copies:
         """Give names; None takes one away. Raises: `OSError`."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
         with (self._file.parent / _LOCK).open("ab") as lock:
-            last_s = time.monotonic() + _WAIT_S
-            while not try_lock(lock.fileno()):
-                if time.monotonic() > last_s:
-                    raise TimeoutError(f"another process holds {lock.name}")
-                time.sleep(0.01)
+            if not lock_within(lock.fileno(), _WAIT_S):
+                raise TimeoutError(f"another process holds {lock.name}")
             # Names are found in any case, so that one in another case is the same.
             small = {name.casefold() for name in given}
             names = {name: target for name, target in _read(self._file).items() if name.casefold() not in small}

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -106,3 +107,11 @@ def try_lock(descriptor: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def lock_within(descriptor: int, wait_s: float) -> bool:
+    """As `try_lock`, but waits so long at most for another process. Not on an event loop."""
+    until_s = time.monotonic() + wait_s
+    while not (has_lock := try_lock(descriptor)) and time.monotonic() < until_s:
+        time.sleep(0.01)
+    return has_lock

@@ -27,13 +27,12 @@ import re
 import shutil
 import stat
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shepherd.process.files import read_within, replace_private, try_lock
+from shepherd.process.files import lock_within, read_within, replace_private
 from shepherd.tools.base import ToolError
 from shepherd.tools.sandbox.folder import Folder, kind_of
 from shepherd.tools.sandbox.roots import Location, MissingPath, NotAFolder, Roots, quoted
@@ -132,9 +131,8 @@ class FileJournal:
             if self._folder.name and self._folder.parent.is_dir():
                 descriptor = os.open(self._folder.parent / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            until_s = time.monotonic() + LOCKED_S
-            while descriptor is not None and not try_lock(descriptor) and time.monotonic() < until_s:
-                time.sleep(0.01)
+            if descriptor is not None:
+                lock_within(descriptor, LOCKED_S)
             if self._find_stamp() != self._stamp:
                 self._read()
             yield
