@@ -144,6 +144,8 @@ class DecodeStep:
     def _with_drafts(self, batch: Batch) -> Batch:
         """The decode of these answers with drafts, as far as they pay. They take cells that no running task needs next,
         and never make room."""
+        if not (self.speculates or any(task.job.speculate for task in batch.tasks)):
+            return batch
         n_room = min(
             self.runtime.n_outputs - len(batch.chunks),
             self.runtime.n_batch - batch.n_tokens,
@@ -227,7 +229,8 @@ class DecodeStep:
         pool = self.pool
         n_prompt = 0
         draft_cost = 0.0
-        if all(task.phase != "prefill" for task in batch.tasks):
+        has_drafts = any(task.speculation for task in batch.tasks)
+        if has_drafts and all(task.phase != "prefill" for task in batch.tasks):
             draft_cost = self.speculator.observe(batch.n_tokens, batch.n_drafted, seconds, self.speed.token_s)
         for index, (chunk, task) in enumerate(zip(batch.chunks, batch.tasks, strict=True)):
             resident = task.cells
@@ -346,10 +349,10 @@ class DecodeStep:
         decode: the event loop works meanwhile."""
         tokens = [each if isinstance(each, int) else each.token for each in drawn]
         is_over = error is None and self._ends(task.job, tokens[-1])
-        said = drawn[: len(drawn) - is_over]
-        task.n_generated += len(said)
-        self.pool.totals.generated_tokens += len(said)
-        for each in said:
+        posted = drawn[: len(drawn) - is_over]
+        task.n_generated += len(posted)
+        self.pool.totals.generated_tokens += len(posted)
+        for each in posted:
             task.ticket.post(each)
         self.queue.notifier.add(task.ticket)
         if task.speculation is not None:

@@ -81,23 +81,29 @@ class DecodeCost:
             single_s = seconds / (1 + (n - 1) / 2)
             self._knots = list(self._guess(single_s, token_s))
         low, high, share = _place(n)
-        expected_s, is_new = self.seconds(n), n > 1 and self._seen.isdisjoint({low, high} - {0})
-        most = _SURPRISE if is_new else _OUTLIER
-        error = min(max(seconds / expected_s, 1 / most), most) - 1
-        own = {low: _SCALE + (_OWN - _SCALE) * (1 - share), high: _SCALE + (_OWN - _SCALE) * (share or 1)}
-        for at, guess in enumerate(self._guess(self._knots[0], token_s)):
-            if not is_new:
+        beside, expected_s = {low, high}, self.seconds(n)
+        if n > 1 and self._seen.isdisjoint(beside - {0}):
+            more_s = _FIRST * expected_s * _error(seconds / expected_s, _SURPRISE)
+            for at in {*range(_KNOTS)} - self._seen:
+                self._knots[at] = max(self._knots[0], self._knots[at] + more_s)
+        else:
+            error = _error(seconds / expected_s, _OUTLIER)
+            own = {low: _SCALE + (_OWN - _SCALE) * (1 - share), high: _SCALE + (_OWN - _SCALE) * (share or 1)}
+            for at, guess in enumerate(self._guess(self._knots[0], token_s)):
                 self._knots[at] *= 1 + own.get(at, _SCALE) * error
                 if at not in own and self._knots[at] > guess:
                     self._knots[at] += _RELAX * (guess - self._knots[at])
-            elif at not in self._seen:
-                self._knots[at] = max(self._knots[0], self._knots[at] + _FIRST * error * expected_s)
-        self._seen |= {low, high}
+        self._seen |= beside
 
     @staticmethod
     def _guess(single_s: float, token_s: float) -> Sequence[float]:
         step_s = min(single_s, 1.5 * token_s or single_s / 2)
         return [single_s + ((1 << at) - 1) * step_s for at in range(_KNOTS)]
+
+
+def _error(ratio: float, most: float) -> float:
+    """How far an observation is from what was expected, in parts of that; no more than `most` times."""
+    return min(max(ratio, 1 / most), most) - 1
 
 
 def _place(n: int) -> tuple[int, int, float]:
