@@ -236,11 +236,6 @@ def _filled(text: str, width: int) -> str:
 # -- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def whole_number(text: str) -> int | None:
-    """The number that a person has typed, of at most 18 digits; None = it is none."""
-    return int(text) if text.isdecimal() and len(text) <= 18 else None
-
-
 def bar(done: float, total: float, width: int = 16) -> str:
     """A bar of `width` columns between two edges, filled to the share `done / total`."""
     filled = round(width * min(1.0, max(0.0, done / total))) if total else 0
