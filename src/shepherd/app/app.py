@@ -305,10 +305,10 @@ class App:
         assert loader is not None
         entry, name, began_s = dispatcher.catalogue.registry.get(key), str(key), time.monotonic()
         is_wanted = partial(dispatcher.pool.is_wanted, key)
-        told = self._starting or log_progress(name)
+        show = self._starting or log_progress(name)
 
         def report(loading: LoadProgress) -> None:
-            told(loading)
+            show(loading)
             dispatcher.pool.report(key, loading)
 
         if self._starting is not None:

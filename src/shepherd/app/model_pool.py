@@ -75,7 +75,7 @@ class _Member(Generic[T]):
     """Of the callers that wait for it to close."""
     n_loads: int = 0
     hearing: list[Callable[[Any], None]] = field(default_factory=list)
-    """Told how far it is while it opens."""
+    """Hear how far it is while it opens."""
 
     def expires_in(self, now_s: float) -> float | None:
         if self.thing is None or self.keep_alive_s == inf:

@@ -37,7 +37,6 @@ from shepherd.agent.storage import (
     given_sampling,
 )
 from shepherd.agent.turn import CallReturned, TurnEvent
-from shepherd.agent.with_memory import entry_of
 from shepherd.app.chats.event_log import EventLog
 from shepherd.app.chats.person import ChatPerson
 from shepherd.app.chats.view import put_event, shown_message, shown_usage
@@ -463,7 +462,7 @@ class Chat:
         """A command or a change runs: no turn may begin with half of it."""
         self._has_open_files = False
         self._loading: set[Target] = set()
-        """What loads for it, and is told of."""
+        """What loads for it, so that its readers hear of it."""
         self._turn: _Turn | None = None
         self._n_turns = 0
         self._saved: SavedConversation | None = None
@@ -622,29 +621,29 @@ class Chat:
     async def _loaded(self) -> AsyncIterator[object]:
         """Its model, loaded for the length of the block; readers hear how far it is. Raises: what loading raises."""
         here, target, model = self.shelf.chats.conversations, self.target, self.session.model
-        is_told = not (here.is_loaded(target) or target in self._loading)
+        if here.is_loaded(target) or target in self._loading:
+            async with here.kept_loaded(target) as found:
+                yield found
+            return
 
         def tell(loading: LoadProgress) -> None:
             if target in self._loading:
                 share = round(loading.fraction, 2) if loading.stage == "weights" else None
                 self.log.put("loading", {"model": model, "stage": loading.stage, "share": share}, replaces=True)
 
+        self._loading.add(target)
+        self.log.put("loading", {"model": model, "stage": "waiting", "share": None})
         async with contextlib.AsyncExitStack() as stack:
-            if is_told:
-                self._loading.add(target)
-                self.log.put("loading", {"model": model, "stage": "waiting", "share": None})
             try:
-                with here.hearing(target, tell) if is_told else contextlib.nullcontext():
+                with here.hearing(target, tell):
                     found = await stack.enter_async_context(here.kept_loaded(target))
             except ShepherdError as error:
-                if is_told:
-                    self.log.put("loaded", {"model": model, "error": error.message})
+                self.log.put("loaded", {"model": model, "error": error.message})
                 raise
             finally:
-                self._loading -= {target} if is_told else set()
-            if is_told:
-                failed = {} if here.is_loaded(target) else {"error": "it cannot be loaded, and another one answers"}
-                self.log.put("loaded", {"model": model} | failed)
+                self._loading.discard(target)
+            failed = {} if here.is_loaded(target) else {"error": "it cannot be loaded, and another one answers"}
+            self.log.put("loaded", {"model": model} | failed)
             yield found
 
     @property
@@ -667,13 +666,6 @@ class Chat:
         self.check_mode(mode)
         self.mode = mode
         modes.apply(mode, self.session)
-
-    async def take_back(self) -> None:
-        """Save the chat, which has lost its last turns; the memory quotes nothing of them any more."""
-        await self.changed("messages")
-        if (store := await self.shelf.store()) is not None:
-            kept = [entry_of(message) for message in self.session.messages]
-            await in_pool("memory", store.take_back, self.session.id, kept)
 
     async def changed(self, *what: str) -> None:
         """Save the chat, and tell its readers. Raises: `SaveError`, `Busy`."""

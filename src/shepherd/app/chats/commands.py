@@ -93,9 +93,6 @@ class ServedChat:
         await self._chat.take_model(name)
         return self.facts != before
 
-    async def take_back(self) -> None:
-        await self._chat.take_back()
-
     async def changed(self, what: str) -> None:
         await self._chat.changed(what)
 

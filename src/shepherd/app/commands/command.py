@@ -15,7 +15,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from shepherd.agent.with_memory import entry_of
 from shepherd.core import InvalidRequest, ShepherdError
+from shepherd.process.pools import in_pool
 
 if TYPE_CHECKING:
     from shepherd.agent.attachment import Attached
@@ -101,7 +103,7 @@ class Surface(Protocol):
 
     @property
     def confirm(self) -> Callable[[str], Awaitable[bool]] | None:
-        """Asks a person a question; None = there is nobody to ask."""
+        """Asks a person a question; None = no person can be asked."""
 
     @property
     def choose(self) -> Callable[[str, Sequence[str]], Awaitable[int | None]] | None:
@@ -129,14 +131,13 @@ class Surface(Protocol):
         """Let another model answer; False where it does so already. Raises: `InvalidRequest` for an unknown one; what
         loading raises."""
 
-    async def take_back(self) -> None:
-        """Save the conversation, which has lost its last turns; the memory quotes nothing of them any more."""
-
     async def changed(self, what: str) -> None:
         """Save the conversation after a change between two turns."""
 
 
 C_contra = TypeVar("C_contra", contravariant=True)
+Words = Callable[[C_contra, tuple[str, ...], str], Iterable[tuple[str, str]]]
+"""The words before the cursor and the one being typed -> its completions, with a note each. Called from a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +149,8 @@ class Command(Generic[C_contra]):
     """The argument as /help shows it."""
     details: str = ""
     """More lines for `/help NAME`."""
-    words: Callable[[C_contra, tuple[str, ...], str], Iterable[tuple[str, str]]] | None = None
-    """The words before the cursor and the one being typed -> its completions, with a note each. Called from a
-    thread."""
+    words: Words[C_contra] | None = None
+    """Its completions."""
     is_shared: bool = False
     """It shows or changes what all users share: none for a guest."""
     runs_in_turn: bool = False
@@ -180,6 +180,14 @@ def words(
         return "", ()
     *before, last = argument.split(" ")
     return last, found.words(chat, tuple(filter(None, before)), last)
+
+
+async def take_back(chat: Surface) -> None:
+    """The conversation has lost its last turns: save it, and let the memory quote nothing of them any more."""
+    await chat.changed("messages")
+    if (store := await chat.store()) is not None:
+        kept = [entry_of(message) for message in chat.session.messages]
+        await in_pool("memory", store.take_back, chat.session.id, kept)
 
 
 def wait_for(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T | None:

@@ -15,8 +15,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shepherd.app.commands.command import Surface, number_of
+from shepherd.app.commands.command import Surface, number_of, take_back
 from shepherd.core import InvalidRequest, Message, ShepherdError, ToolCall
+from shepherd.process.files import working_folder
 from shepherd.process.pools import in_pool
 from shepherd.tools.base import ToolError
 from shepherd.tools.toolbox import ConversationToolbox
@@ -124,16 +125,16 @@ async def _put_back_and_cut(chat: Surface, at: int, journal: FileJournal | None,
     chat.note(f"Back to before: {chat.short(text)}")
     for line in _cut(calls):
         chat.note(f"Not undone: {line}")
-    await chat.take_back()
+    await take_back(chat)
 
 
 def _plan_lines(chat: Surface, steps: Sequence[Step]) -> list[str]:
     """What will happen to each file, and what cannot."""
-    lines = []
+    lines, here = [], working_folder()
     for step in steps:
         if step.now.kind == "directory" and step.wanted.kind == "nothing":
             continue
-        name = os.path.relpath(step.path, Path.cwd()) if Path(step.path).is_relative_to(Path.cwd()) else step.path
+        name = os.path.relpath(step.path, here) if Path(step.path).is_relative_to(here) else step.path
         name = chat.short(name, 4096)  # a model may have chosen it
         if step.problem:
             lines.append(f"! {name}: stays as it is: {step.problem}")

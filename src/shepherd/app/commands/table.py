@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from shepherd.agent import modes
 from shepherd.app.commands import memory, rewind, tools
-from shepherd.app.commands.command import C_contra, Command, Surface, get, number_of
+from shepherd.app.commands.command import C_contra, Command, Surface, Words, get, number_of, take_back
 from shepherd.core import InvalidRequest
 from shepherd.core.status import WAYS
 from shepherd.tools.permission import MODES
@@ -47,7 +47,7 @@ async def _undo(chat: Surface, argument: str) -> None:
     text = chat.session.undo()
     chat.note("There is nothing to take back." if text is None else f"Taken back: {chat.short(text)}")
     if text is not None:
-        await chat.take_back()
+        await take_back(chat)
 
 
 async def _system(chat: Surface, argument: str) -> None:
@@ -117,17 +117,20 @@ async def _move(chat: Surface, name: str) -> None:
 
 
 def _models(chat: Surface, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
+    if words:
+        return []
     here = chat.app.conversations
-    return (
-        []
-        if words
-        else [
-            *((choice.name, f"{choice.kind} {choice.detail}") for choice in here.choices()),
-            *((name, f"{model} with an adapter") for name, model in here.adapted.items()),
-            *((name, f"alias of {to}") for name, to in here.aliases.items()),
-            *((f"{name}/", "provider") for name in here.other_providers()),
-        ]
-    )
+    return [
+        *((choice.name, f"{choice.kind} {choice.detail}") for choice in here.choices()),
+        *((name, f"{model} with an adapter") for name, model in here.adapted.items()),
+        *((name, f"alias of {to}") for name, to in here.aliases.items()),
+        *((f"{name}/", "provider") for name in here.other_providers()),
+    ]
+
+
+def _first(*of_them: str) -> Words[Surface]:
+    """Words of which one may follow the name."""
+    return lambda chat, words, last: [] if words else [(each, "") for each in of_them]
 
 
 async def _evict(chat: Surface, argument: str) -> None:
@@ -173,7 +176,7 @@ COMMANDS: dict[str, Command[Surface]] = {
     "/mode": Command(
         "Show or change what runs without a question.",
         _mode,
-        "[ask|edits|plan]",
+        f"[{'|'.join(MODES)}]",
         "\n".join(f"{name}: {what}." for name, what in MODES.items()) + "\nIn a terminal, Shift+Tab changes it, too.",
         lambda chat, words, last: [] if words else chat.modes.items(),
         runs_in_turn=True,
@@ -223,7 +226,7 @@ COMMANDS: dict[str, Command[Surface]] = {
         "Search all earlier messages, or switch recall on or off.",
         memory.memory,
         "[on|off|TEXT]",
-        words=lambda chat, words, last: [] if words else [("on", ""), ("off", "")],
+        words=_first("on", "off"),
         runs_in_turn=True,
     ),
     "/facts": Command("Show the stored facts.", memory.facts, runs_in_turn=True),
@@ -231,7 +234,7 @@ COMMANDS: dict[str, Command[Surface]] = {
         "Show standing instructions; keep or drop a proposal.",
         memory.profile,
         "[keep|drop N]",
-        words=lambda chat, words, last: [] if words else [("keep", ""), ("drop", "")],
+        words=_first("keep", "drop"),
         runs_in_turn=True,
     ),
     "/evict": Command("Remove the oldest turns from the context now.", _evict, "[N]"),

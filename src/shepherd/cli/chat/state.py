@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from shepherd.agent import modes
 from shepherd.agent.attachment import Attached
-from shepherd.agent.with_memory import entry_of
 from shepherd.app.commands.command import wait_for
 from shepherd.app.commands.tools import restore_switches
 from shepherd.app.commands.turn_files import TurnFiles
@@ -181,12 +180,6 @@ class Chat:
         """Call the person, unless a line that waits goes on without one."""
         if self.editor is None or not self.editor.draft.waiting:
             self.view.call_back()
-
-    async def take_back(self) -> None:
-        await self.save()
-        if self.memory is not None:
-            kept = [entry_of(message) for message in self.session.messages]
-            await asyncio.to_thread(self.memory.take_back, self.session.id, kept)
 
     async def read_instructions(self, *, again: bool = True) -> None:
         """Give the model the instructions of the folder, read `again` or as they were: the context may have changed."""
