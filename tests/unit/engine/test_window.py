@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from array import array
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -83,6 +83,17 @@ class Talk:
 
 def ticket_of(job: Job) -> Ticket:
     return Ticket(job, cast("asyncio.AbstractEventLoop", SilentLoop()))
+
+
+def answer_each(scheduler: Scheduler, names: str, after: Callable[[], None] = lambda: None) -> None:
+    """A conversation of each name gets an answer, one behind the other; `after`: each step."""
+    for name in names:
+        ticket = ticket_of(Talk(name, [("system", name.encode() * 40), ("user", b"Hello")]).job(20))
+        scheduler.queue.add(ticket)
+        while not ticket.finished:
+            scheduler.admit()
+            scheduler.step()
+            after()
 
 
 def agree(reader: Reader, scheduler: Scheduler) -> None:
@@ -163,13 +174,7 @@ async def test_what_the_library_could_not_save_has_not_moved_into_memory() -> No
         scheduler = scheduler_on(kind(next_token, frozenset({END}), n_ctx=192, n_seq=2), tiers=Tiers(ram_bytes=10**6))
         feed, reader = Feed(asyncio.get_running_loop()), Reader()
         scheduler.watch(feed)
-        for name in "abc":
-            ticket = ticket_of(Talk(name, [("system", name.encode() * 40), ("user", b"Hello")]).job(20))
-            scheduler.queue.add(ticket)
-            while not ticket.finished:
-                scheduler.admit()
-                scheduler.step()
-                scheduler.queue.publish()
+        answer_each(scheduler, "abc", after=scheduler.queue.publish)
         await read_all(feed, feed.batches(), reader)
         assert {each.target for each in reader.of(Moved)} == {target}
 
@@ -180,12 +185,7 @@ async def test_what_is_saved_is_drawn_once() -> None:
     )
     feed = Feed(asyncio.get_running_loop())
     scheduler.watch(feed)
-    for name in "abcd":
-        ticket = ticket_of(Talk(name, [("system", name.encode() * 40), ("user", b"Hello")]).job(20))
-        scheduler.queue.add(ticket)
-        while not ticket.finished:
-            scheduler.admit()
-            scheduler.step()
+    answer_each(scheduler, "abcd")
     first, again = scheduler.pool.pictures(), scheduler.pool.pictures()
     saved = [seq for seq, each in first.items() if each.tier != "cells"]
     assert len(saved) > 1
