@@ -77,8 +77,6 @@ def _problem(asked: argparse.Namespace) -> str:
             return f"--{name} is {getattr(asked, name):g}; it must be from {low:g} to {high:g}"
     if asked.width % 64 or not 64 <= asked.width <= 4096:
         return f"--width is {asked.width}; it must be a multiple of 64 from 64 to 4096"
-    if asked.device != "cpu" and asked.processes != 1:
-        asked.processes = 1
     return ""
 
 
@@ -101,7 +99,7 @@ def _train(asked: argparse.Namespace) -> None:
         shape=shape,
         seed=asked.seed,
         n_tokens=int(asked.tokens * 1e6),
-        n_processes=asked.processes,
+        n_processes=asked.processes if asked.device == "cpu" else 1,
         compiles=has_compiler(),
         device=asked.device,
     )
@@ -111,8 +109,8 @@ def _train(asked: argparse.Namespace) -> None:
     need = Need.of(n, settings.n_processes)
     if lacking := need.lacking(asked.folder):
         raise ValueError("; ".join(lacking))
-    if asked.processes > n_cores():
-        out.print(f"This machine has {n_cores()} cores for {asked.processes} processes: they will wait for each other.")
+    if (n_processes := settings.n_processes) > n_cores():
+        out.print(f"This machine has {n_cores()} cores for {n_processes} processes: they will wait for each other.")
     out.print(f"Training {n / 1e6:.2f}M parameters on {asked.tokens:g}M tokens, in {asked.folder} ...")
     columns = ("[progress.description]{task.description}", BarColumn(), "[progress.percentage]{task.percentage:>5.1f}%")
     with Progress(*columns, TextColumn("{task.fields[figures]}"), TimeRemainingColumn(), console=out) as progress:
