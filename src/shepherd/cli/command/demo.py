@@ -216,7 +216,9 @@ def window_line(window: Window, *, plain: bool) -> list[tuple[str, str]]:
 
 
 def summary(turns: Sequence[TurnStats], n_left: int, ms: float, n_came_back: int) -> str:
-    prompts, cached = (sum(n) for n in zip(*((each.usage.prompt, each.usage.cache_read) for each in turns), strict=True))
+    prompts, cached = (
+        sum(n) for n in zip(*((each.usage.prompt, each.usage.cache_read) for each in turns), strict=True)
+    )
     left = (
         f"{format_count(n_left, 'turn')} left the window, in {ms:.1f} ms altogether; for "
         f"{format_count(n_came_back, 'question')} the memory brought something back."
