@@ -217,7 +217,7 @@ def drawn(shown: str, width: int) -> str:
 
 
 MEASURED = re.compile(
-    r"[\d.,]+ tokens/s|first [\d.]+ s|in [\d.]+ ms|[\d.]+ requests/s|[\d.,-]+ +[\d.]+ (?:s|min)(?= *$)|launch-\d+|"
+    r"[\d.,]+ tokens/s|first [\d.]+ s|in\s+[\d.]+\s+ms|[\d.]+ requests/s|[\d.,-]+ +[\d.]+ (?:s|min)(?= *$)|launch-\d+|"
     r"\d{4}-\d\d-\d\d|\d\d:\d\d|.*still starting, after.*",
     re.MULTILINE,
 )

@@ -168,7 +168,7 @@ _GENERAL = (
         ("Model", "Answers", "Server", "Tools", "Messages"),
     ),
     Subcommand(
-        "demo", "command.demo.run",
+        "demo", "chat.demo.run",
         """Play a short conversation, and show what the window, the memory and the tools do.
 
         The window is so small that it is full within a minute. Only the lines of the user are written before; the model

@@ -5,7 +5,7 @@
 
 Only the lines of the user are written here: the model, its window, the memory and the tools are the real ones. They
 work in a temporary folder, with a memory in it, which is removed at the end. No configuration is read. Not here: the
-chat of a person (`cli/chat`).
+chat of a person (`repl.py`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 
 FACT = "My cat is called Milo."
 FIRST = (
-    "Hello!", "My name is Ada.", FACT, "List the files", "Read README.md", "Write buy milk to notes.txt", "Read notes.txt",
+    "Hello!", "My name is Ada.", FACT,
+    "List the files", "Read README.md", "Write buy milk to notes.txt", "Read notes.txt",
 )  # fmt: skip
 UNTIL_IT_LEFT = (
     "I live in Berlin.", "My favourite colour is blue.", "How are you?", "The meeting is on Friday.", "Tell me a joke.",
@@ -76,10 +77,10 @@ def run(options: Mapping[str, Any], *, fast: bool) -> None:
     view: View = TerminalView() if on_terminal else PipeView()
     if view.width < LEAST_WIDTH:
         raise ConfigError(
-            f"this terminal has {view.width} columns, and the demo needs {LEAST_WIDTH}; make it wider, or write the demo "
-            "into a file: shepherd demo > demo.txt"
+            f"this terminal has {view.width} columns, and the demo needs {LEAST_WIDTH}; make it wider, or write the "
+            "demo into a file: shepherd demo > demo.txt"
         )
-    with tempfile.TemporaryDirectory(prefix="shepherd-demo-") as place, mode.reading(keys=True):
+    with tempfile.TemporaryDirectory(prefix="shepherd-demo-") as place:
         pause = asyncio.sleep if on_terminal and not fast else None
         stopped = "the demo was stopped; its folder and its memory are removed"
         signals.run(_play(options, Path(place), view, pause), stopped=stopped)
@@ -115,7 +116,8 @@ async def _play(options: Mapping[str, Any], place: Path, view: View, pause: Paus
             "written before. The folder, where tools may write, and the memory are temporary.",
             style="dim",
         )
-        await Demo(app, app.conversations.session(user=LOCAL), view, pause).play()
+        with mode.reading(keys=True):  # what is typed meanwhile is not shown
+            await Demo(app, app.conversations.session(user=LOCAL), view, pause).play()
     finally:
         await app.aclose()
 
@@ -223,7 +225,7 @@ def summary(turns: Sequence[TurnStats], n_left: int, ms: float, n_came_back: int
         f"{format_count(n_left, 'turn')} left the window, in {ms:.1f} ms altogether; for "
         f"{format_count(n_came_back, 'question')} the memory brought something back."
         if n_left
-        else f"Nothing left the window: it is too large for so few lines; --context-size {SETTINGS['context_size']} is not."
+        else "Nothing left the window: it is too large for so few lines; leave --context-size out."
     )
     return (
         f"{format_count(len(turns), 'turn')} and {format_count(sum(turn.n_results for turn in turns), 'tool call')}. "
