@@ -45,7 +45,7 @@ def test_the_fact_leaves_the_window_and_comes_back_and_nothing_else_is_left(home
     assert left(home) == []
 
 
-def test_ctrl_c_ends_it_and_the_terminal_is_as_before(home: Home, start: Start) -> None:  # noqa: F811 - the fixture
+def test_ctrl_c_ends_it_and_the_terminal_is_as_before(home: Home, start: Start) -> None:
     person = start("demo", width=demo.LEAST_WIDTH)
     person.waits_for("> My na")  # it is typed like by a person
     person.types("x\x03")
@@ -55,7 +55,7 @@ def test_ctrl_c_ends_it_and_the_terminal_is_as_before(home: Home, start: Start) 
     assert left(home) == []
 
 
-def test_a_terminal_that_is_too_narrow_is_one_sentence(home: Home, start: Start) -> None:  # noqa: F811 - the fixture
+def test_a_terminal_that_is_too_narrow_is_one_sentence(home: Home, start: Start) -> None:
     person = start("demo", width=demo.LEAST_WIDTH - 1)
     assert person.waits_for_the_end() == 1
     told = "this terminal has 39 columns, and the demo needs 40; make it wider, or write the demo into a file"

@@ -95,6 +95,8 @@ async def _play(options: Mapping[str, Any], place: Path, view: View, pause: Paus
         (folder / name).write_text(text)
     flags = {**SETTINGS, **config_flags(options), "enable_tools": TOOLS, "roots": (str(folder),), "save": False}
     config = configuration.load(flags=flags, env={}, cwd=Path.cwd(), user_dir=place, read_files=False)
+    for warning in config.warnings:
+        render.show_warning(warning)
     env = {**os.environ, "RAG_DB_PATH": str(place / "memory.db")}
     app = App(config, env=env, user_folder=place, counts_use=False)
 
@@ -112,8 +114,8 @@ async def _play(options: Mapping[str, Any], place: Path, view: View, pause: Paus
                 "file or one of 'shepherd models list'"
             )
         view.say(
-            f"A conversation with {active.model}, in a window of {active.n_ctx:,} tokens. Only the lines behind > are "
-            "written before. The folder, where tools may write, and the memory are temporary.",
+            f"A conversation with {active.model}, in a window of {active.n_ctx:,} tokens. Only the lines that begin with "
+            "> were prepared. The folder, where tools may write, and the memory are temporary.",
             style="dim",
         )
         with mode.reading(keys=True):  # what is typed meanwhile is not shown
@@ -149,6 +151,7 @@ class Demo:
             self._view.draw(pieces)
         self._view.say("")
         self._view.say(summary(self._turns, len(self._left), self._eviction_ms(), self._n_came_back))
+        self._view.say("Your turn: shepherd", style="bold")
 
     async def _ask(self, line: str) -> None:
         """Say a line, and show its turn and what it did."""
@@ -229,5 +232,5 @@ def summary(turns: Sequence[TurnStats], n_left: int, ms: float, n_came_back: int
     )
     return (
         f"{format_count(len(turns), 'turn')} and {format_count(sum(turn.n_results for turn in turns), 'tool call')}. "
-        f"{left} {cached:,} of {prompts:,} prompt tokens came from the cache. Your turn: shepherd"
+        f"{left} {cached:,} of {prompts:,} prompt tokens came from the cache."
     )
