@@ -114,8 +114,8 @@ async def _play(options: Mapping[str, Any], place: Path, view: View, pause: Paus
                 "file or one of 'shepherd models list'"
             )
         view.say(
-            f"A conversation with {active.model}, in a window of {active.n_ctx:,} tokens. Only the lines that begin with "
-            "> were prepared. The folder, where tools may write, and the memory are temporary.",
+            f"A conversation with {active.model}, in a window of {active.n_ctx:,} tokens. Only the lines that begin "
+            "with > were prepared. The folder, where tools may write, and the memory are temporary.",
             style="dim",
         )
         with mode.reading(keys=True):  # what is typed meanwhile is not shown
