@@ -12,7 +12,8 @@ import pickle
 import threading
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from shepherd.core import EngineError, Sampling
@@ -34,6 +35,7 @@ from shepherd.engine.base import (
     Shift,
     Special,
 )
+from shepherd.engine.draft_model import DraftModel
 from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.media import tokens_of
 from shepherd.engine.prefill import SpeedEstimate
@@ -94,12 +96,17 @@ def scheduler_on(
     *,
     show: Callable[[int], bytes] = lambda token: b"%d " % token,
     on_ready: Callable[[], None] = lambda: None,
+    draft_model: DraftModel | None = None,
+    drafting: Mapping[str, Any] = MappingProxyType({}),
     **options: Any,
 ) -> Scheduler:
-    """A scheduler that a test steps; `options` are those of `EngineOptions`."""
-    return Scheduler(
-        runtime, EngineOptions(**options), name="test", show=show, is_urgent=lambda: False, on_ready=on_ready
-    )
+    """A scheduler that a test steps; `options` are those of `EngineOptions`, `drafting` fields of `Drafting`."""
+    made = Scheduler(
+        runtime, EngineOptions(**options), name="test", show=show, is_urgent=lambda: False, on_ready=on_ready,
+        draft_model=draft_model,
+    )  # fmt: skip
+    made._decode = replace(made._decode, drafting=replace(made._decode.drafting, **drafting))
+    return made
 
 
 class FakeVocabulary:

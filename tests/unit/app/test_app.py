@@ -110,7 +110,7 @@ async def test_the_engine_drafts_as_the_configuration_says(tmp_path: Path, text:
     async with loaded(make(tmp_path, f"speculate = {text}")) as app:
         (backend,) = app._backends().values()
         expected = {"true": True, "false": False}.get(text, EngineOptions().speculate)
-        assert in_process(backend.engine)._scheduler._decode.speculates is expected
+        assert in_process(backend.engine)._scheduler._decode.drafting.speculates is expected
 
 
 async def test_a_library_that_crashed_in_the_self_test_runs_without_extra_buffers_and_says_so(

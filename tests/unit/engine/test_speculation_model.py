@@ -33,12 +33,9 @@ class Drawing:
     def __init__(self, weights: Weights) -> None:
         self.weights = weights
         self.runtime = LlamaRuntime(weights, ContextOptions(1024, 8, n_outputs=24, n_threads=1, **_F32))
-        self.scheduler = scheduler_on(self.runtime)
-        self.scheduler._decode = replace(
-            self.scheduler._decode,
-            speculator=Speculator(SteadyCost(0.0)),
-            constrainer=Constrainer(weights, weights.end_tokens),
-        )
+        self.scheduler = scheduler_on(self.runtime, drafting={"speculator": Speculator(SteadyCost(0.0))})
+        constrainer = Constrainer(weights, weights.end_tokens)
+        self.scheduler._decode = replace(self.scheduler._decode, constrainer=constrainer)
         self.prompt = array("i", weights.tokenize(PROMPT))
 
     def draw(self, sampling: Sampling, expected: Sequence[Sequence[int]] = (), **job: Any) -> tuple[list[Any], Done]:
