@@ -109,7 +109,8 @@ class DraftModel:
         speed: SpeedEstimate | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`n_vocab`: the tokens that both models have, from 0 on. `close` closes the runtime."""
+        """`n_vocab`: the tokens that both models have, from 0 on. `close` closes the runtime. It computes some tokens,
+        and so knows its speed. Raises: `EngineError` if it cannot compute."""
         self.n_most = runtime.n_ctx - runtime.n_ctx // 8
         """Tokens of a conversation that a line holds, so that there is room for guesses."""
         self.speed = speed or SpeedEstimate()
@@ -124,6 +125,14 @@ class DraftModel:
         """By sequence, the line made last at the end."""
         self._n_together = 1
         """Lines that guessed in the last decodes: one more takes hardly longer."""
+        for is_cold in (True, False):
+            for n in (SMALLEST, 1):
+                begun = clock()
+                if runtime.decode([Chunk(0, array("i", bytes(4 * n)), 0, n == 1)]) != "ok":
+                    raise EngineError("the draft model has no room for its first tokens")
+                if not is_cold:  # the first decodes read the weights
+                    self.speed.observe(clock() - begun, n_prompt=n if n > 1 else 0, n_running=0)
+                runtime.apply(Forget(0))
 
     def can_read(self, tokens: Sequence[int]) -> bool:
         """Whether none of these is an image, or a token of the large model alone."""

@@ -25,8 +25,6 @@ from shepherd.engine.speculation import Choice, Source, Speculation, Speculator,
 from shepherd.engine.task import Task
 from shepherd.engine.task_queue import TaskQueue
 
-FIRST_PIECE = 2 * SMALLEST
-"""Tokens that the draft model reads at once until its speed is known."""
 PIECE = 0.5
 """Part of a decode's time that it reads between two decodes: no more, so that no answer stands."""
 INVESTED = 0.5
@@ -137,18 +135,15 @@ class Drafting:
             assert isinstance(line, Line)
             if line.is_behind:
                 behind[at] = line
-            else:  # a time that is not known yet is learnt from one token
-                asked[at] = (line, choice.n if model.speed.decode_s else 1, choice.least)
+            else:
+                asked[at] = (line, choice.n, choice.least)
         drafts = dict(zip(asked, model.propose([*asked.values()]), strict=True))
         for at, (line, n, _) in asked.items():
             if len(drafts[at]) < n:  # it promised more
                 choices[at].source.odds.observe(line.n_matched + len(drafts[at]), 0, refused=True)
         reading = [line for at, line in behind.items() if self._aim(line, tasks[at], rate)]
         if reading:
-            piece_s = PIECE * len(tasks) / rate
-            model.read(
-                reading, max(SMALLEST, int(piece_s / model.speed.token_s)) if model.speed.token_s else FIRST_PIECE
-            )
+            model.read(reading, max(SMALLEST, int(PIECE * len(tasks) / rate / model.speed.token_s)))
         cost = (model.clock() - begun) * rate / len(choices)
         for at in choices:
             speculation = tasks[at].speculation
@@ -160,8 +155,7 @@ class Drafting:
         """Let a line begin so near that its answer's account pays what it reads; False if that is too near."""
         assert self.model is not None
         assert task.speculation is not None
-        token_s = self.model.speed.token_s
-        n_paid = int(task.speculation.account / rate / token_s) if token_s else int(FIRST_PIECE / INVESTED)
+        n_paid = int(task.speculation.account / rate / self.model.speed.token_s)
         n_most = int(n_paid * INVESTED)
         if line.is_full or line.n_missing > (n_paid if line.n_read else n_most):
             if n_most < SMALLEST:
