@@ -91,6 +91,17 @@ class SteadyCost(DecodeCost):
         pass
 
 
+class Ticking:
+    """A clock by which a decode of a draft model takes so long, for it looks before and behind."""
+
+    def __init__(self, seconds: float) -> None:
+        self.now_s, self._seconds = 0.0, seconds
+
+    def __call__(self) -> float:
+        self.now_s += self._seconds / 2
+        return self.now_s
+
+
 def scheduler_on(
     runtime: Runtime,
     *,

@@ -111,8 +111,6 @@ class DraftModel:
     ) -> None:
         """`n_vocab`: the tokens that both models have, from 0 on. `close` closes the runtime. It computes some tokens,
         and so knows its speed. Raises: `EngineError` if it cannot compute."""
-        self.n_most = runtime.n_ctx - runtime.n_ctx // 8
-        """Tokens of a conversation that a line holds, so that there is room for guesses."""
         self.speed = speed or SpeedEstimate()
         self.clock = clock
         self.odds = Odds(AT_FIRST)
@@ -123,6 +121,8 @@ class DraftModel:
         self._sampler = runtime.sampler(Sampling(temperature=0), ())
         self._lines: dict[int, Line] = {}
         """By sequence, the line made last at the end."""
+        self._n_busy = 1
+        """Answers that had a line when the last one was made."""
         self._n_together = 1
         """Lines that guessed in the last decodes: one more takes hardly longer."""
         for is_cold in (True, False):
@@ -133,6 +133,11 @@ class DraftModel:
                 if not is_cold:  # the first decodes read the weights
                     self.speed.observe(clock() - begun, n_prompt=n if n > 1 else 0, n_running=0)
                 runtime.apply(Forget(0))
+
+    @property
+    def n_most(self) -> int:
+        """Tokens of a conversation that a line holds: its share of the cells, but for the room that guesses need."""
+        return (self._runtime.n_ctx - self._runtime.n_ctx // 8) // self._n_busy
 
     def can_read(self, tokens: Sequence[int]) -> bool:
         """Whether none of these is an image, or a token of the large model alone."""
@@ -147,6 +152,7 @@ class DraftModel:
         free = [*unused, *(seq for seq, line in self._lines.items() if line not in busy)]
         if not free:
             return None
+        self._n_busy = len(busy) + 1
         kept = {seq: self._n_kept(seq, tokens, owner) for seq in free}
         seq = max(free, key=lambda seq: kept[seq])
         last = -1
