@@ -413,7 +413,9 @@ class ModelRegistry:
                 return None  # it is for the other caches of the model
             raise ConfigError("a repeatable answer is computed without drafts; leave draft out", key=key)
         try:
-            found = self._gguf_header(spec, key)
+            found = self._header(spec)
+            if isinstance(found, Checkpoint):
+                raise ConfigError(f"{spec} is for TensorRT-LLM, and guesses for no other library; name a GGUF file")
             check_draft(found, header)
         except ConfigError as error:
             raise ConfigError(error.message, key=key) from error
@@ -488,7 +490,7 @@ class ModelRegistry:
     def _gguf_header(self, spec: str, key: str) -> gguf.Header:
         header = self._header(spec)
         if isinstance(header, Checkpoint):
-            raise ConfigError(f"{spec} is for TensorRT-LLM, and cannot be used here; name a GGUF file", key=key)
+            raise ConfigError(f"{spec} is for TensorRT-LLM, which makes no vectors; name a GGUF file", key=key)
         return header
 
 
