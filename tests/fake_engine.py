@@ -102,6 +102,13 @@ class Ticking:
         return self.now_s
 
 
+def check_lines(model: DraftModel, runtime: FakeRuntime) -> None:
+    """Assert that the lines of a draft model know what its cells hold, and what of that is their conversation."""
+    for line in model._lines.values():
+        assert runtime.tokens(line.seq) == [*line.held], "the line equals the cells"
+        assert line.held[: line.n_read] == line.known[line.base : line.base + line.n_read]
+
+
 def scheduler_on(
     runtime: Runtime,
     *,
@@ -111,13 +118,18 @@ def scheduler_on(
     drafting: Mapping[str, Any] = MappingProxyType({}),
     **options: Any,
 ) -> Scheduler:
-    """A scheduler that a test steps; `options` are those of `EngineOptions`, `drafting` fields of `Drafting`."""
+    """A scheduler that a test steps; `options` are those of `EngineOptions`, `drafting` those of `drafts_by`."""
     made = Scheduler(
         runtime, EngineOptions(**options), name="test", show=show, is_urgent=lambda: False, on_ready=on_ready,
         draft_model=draft_model,
     )  # fmt: skip
-    made._decode = replace(made._decode, drafting=replace(made._decode.drafting, **drafting))
+    drafts_by(made, **drafting)
     return made
+
+
+def drafts_by(scheduler: Scheduler, **fields: Any) -> None:
+    """Let a scheduler draft in another way: `fields` of `Drafting`."""
+    scheduler._decode = replace(scheduler._decode, drafting=replace(scheduler._decode.drafting, **fields))
 
 
 class FakeVocabulary:

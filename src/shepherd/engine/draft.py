@@ -40,8 +40,9 @@ _SMALLEST, _LARGEST = 10, 18
 class Drafter(Protocol):
     """Proposes the next tokens of one answer; engine thread only."""
 
-    n_matched: int
-    """How strong the grounds of the next proposal are, as the number of tokens that agree; 0 = it has none."""
+    @property
+    def n_matched(self) -> int:
+        """How strong the grounds of the next proposal are, as the number of tokens that agree; 0 = it has none."""
 
     @property
     def size_bytes(self) -> int: ...

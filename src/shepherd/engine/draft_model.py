@@ -51,8 +51,12 @@ class Line:
     """What its cells hold, by position: tokens of the conversation, then guesses."""
     n_read: int = 0
     """Leading tokens of `held` that are the conversation's."""
-    n_matched: int = 1
-    """0: it has lost its sequence."""
+    is_lost: bool = False
+    """It has no sequence any more."""
+
+    @property
+    def n_matched(self) -> int:
+        return int(not self.is_lost and self.base < len(self.known))
 
     @property
     def size_bytes(self) -> int:
@@ -160,7 +164,7 @@ class DraftModel:
             last = max(at for at, token in enumerate(tokens) if not 0 <= token < self._n_vocab)
         made = Line(self, seq, owner, tokens[:], last + 1, last + 1)
         if (old := self._lines.pop(seq, None)) is not None:
-            old.n_matched = 0
+            old.is_lost = True
             made.held = old.held
             if old.base + kept[seq] > last + 1:
                 made.base, made.n_read = old.base, kept[seq]
@@ -267,7 +271,7 @@ class DraftModel:
         """Forget what a line has read; it is behind then."""
         line.begin(line.first)
         self._cut(line)
-        line.n_matched *= not self.is_broken
+        line.is_lost |= self.is_broken
 
     def _cut(self, line: Line) -> None:
         """Let the cells of a line hold what it has read, and no more."""

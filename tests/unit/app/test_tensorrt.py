@@ -114,7 +114,7 @@ def test_settings_of_llama_cpp_are_ignored_with_a_warning(
          "caches.a.repeatable: TensorRT-LLM gives no repeatable answers; leave it out, or run a GGUF file"),
         ('[models.m]\npath = "{hf}"\ndraft = "embedded"\n',
          "models.m.draft: TensorRT-LLM has no draft models here; leave draft out, or run a GGUF file with llama.cpp"),
-        ('[models.m]\npath = "{hf}"\n[caches.a]\nmodel = "m"\ndraft = "embedded"\n', "caches.a.draft: TensorRT-LLM has"),
+        ('[models.m]\npath = "{hf}"\n[caches.a]\nmodel = "m"\ndraft = "embedded"\n', "caches.a.draft: TensorRT-LLM"),
         ('[models.m]\npath = "embedded"\ndraft = "{hf}"\n', "and guesses for no other library; name a GGUF file"),
         ('[models.m]\npath = "{hf}"\n[models.m.tensorrt]\ngpus = 4\nstages = 3\n',
          "stages = 3 does not divide gpus = 4: each stage has as many GPUs as the others; set gpus to a multiple of 3"),

@@ -54,7 +54,7 @@ def test_the_first_other_token_is_named(tmp_path: Path) -> None:
 
 
 def test_another_kind_of_tokenizer_is_another_vocabulary(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="tokenizer of the kind 'llama', model.gguf of 'gpt2'"):
+    with pytest.raises(ConfigError, match=r"tokenizer of the kind 'llama', model\.gguf of 'gpt2'"):
         draft.check(made(tmp_path / "draft.gguf", kind="llama"), made(tmp_path / "model.gguf"))
 
 
