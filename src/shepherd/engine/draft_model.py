@@ -69,11 +69,12 @@ class Line:
 
     @property
     def is_behind(self) -> bool:
-        """Whether it must read before it can guess, or begin further on."""
-        return self.n_missing >= SMALLEST or self.is_full
+        """Whether it must read before it can guess."""
+        return self.n_missing >= SMALLEST
 
     @property
-    def is_full(self) -> bool:
+    def is_too_long(self) -> bool:
+        """Whether its cells have no room for what it would read and guess."""
         return len(self.known) - self.base > self.model.n_most
 
     def seconds(self, n: int) -> float:
@@ -94,8 +95,8 @@ class Line:
 
     def aim(self, n: int) -> None:
         """Begin where no more than `n` tokens have to be read, if there are more, and where there is room to go on."""
-        if self.is_full or self.n_missing > n:
-            self.begin(max(self.first, len(self.known) - min(n, self.model.n_most // 2)))
+        if self.is_too_long or self.n_missing > n:
+            self.begin(len(self.known) - min(n, self.model.n_most // 2))
 
     def propose(self, n: int, least: float = 0.0) -> array[int]:
         (draft,) = self.model.propose([(self, n, least)])
@@ -193,8 +194,9 @@ class DraftModel:
     def read(self, lines: Sequence[Line], n: int) -> None:
         """Let these lines, which are behind, read `n` tokens in all at most, in one decode."""
         share = max(1, min(n, self._runtime.n_batch) // len(lines))
-        self._make_room(share * len(lines), lines)
-        self._decode([self._read(line, min(share, line.n_missing - 1), guesses=False) for line in lines])
+        wanted = [(line, min(share, line.n_missing - 1)) for line in lines]
+        self._make_room(sum(n for _, n in wanted), lines)
+        self._decode([self._read(line, n, guesses=False) for line, n in wanted])
 
     def propose(self, asked: Sequence[tuple[Line, int, float]]) -> list[array[int]]:
         """For each line at most so many tokens. A draft ends where all of it holds with less than this chance, by the

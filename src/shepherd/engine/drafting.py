@@ -157,7 +157,7 @@ class Drafting:
         assert task.speculation is not None
         n_paid = int(task.speculation.account / rate / self.model.speed.token_s)
         n_most = int(n_paid * INVESTED)
-        if line.is_full or line.n_missing > (n_paid if line.n_read else n_most):
+        if line.is_too_long or line.n_missing > (n_paid if line.n_read else n_most):
             if n_most < SMALLEST:
                 return False
             line.aim(n_most)

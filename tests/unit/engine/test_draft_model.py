@@ -11,12 +11,12 @@ import pytest
 from tests.fake_engine import FakeRuntime, SilentLoop, SteadyCost, SteadySpeed, Ticking, check_lines, scheduler_on
 
 from shepherd.core import EngineError, Evicted
-from shepherd.engine.base import Chunk, Decoded, Done, Job, Op, Owner, Remove, Span, Ticket
+from shepherd.engine.base import Chunk, Decoded, Done, Job, Op, Owner, Remove, Scored, Span, Ticket
 from shepherd.engine.draft import SuffixDrafter
 from shepherd.engine.draft_model import DraftModel, Line
 from shepherd.engine.prefill import SMALLEST
 from shepherd.engine.scheduler import Scheduler
-from shepherd.engine.speculation import LOAN, REFILL, Source, Speculation, Speculator, Wish
+from shepherd.engine.speculation import LOAN, REFILL, Odds, Source, Speculation, Speculator, Wish
 
 END = 255
 TEXT = (
@@ -75,6 +75,11 @@ class Bench:
         assert len(self.small.cells) <= self.small.n_ctx
 
     @property
+    def n_computed(self) -> int:
+        """Tokens that the draft model has computed for conversations."""
+        return sum(len(chunk.tokens) for batch in self.small.batches[WARM_UPS:] for chunk in batch)
+
+    @property
     def longest(self) -> int:
         """Tokens of the longest decode of the draft model for conversations."""
         return max(sum(len(chunk.tokens) for chunk in batch) for batch in self.small.batches[WARM_UPS:])
@@ -125,6 +130,7 @@ def test_what_a_model_guesses_that_always_agrees_is_all_accepted() -> None:
     assert answer(ticket) == TEXT[len("a quick") :]
     assert done(ticket).accepted == done(ticket).drafted > 80
     assert one.scheduler.queue.stats().decodes < 25
+    assert one.n_computed <= len("say: ") + len(TEXT), "each token once: guesses that held stay in the cells"
 
 
 def test_what_is_refused_leaves_the_cells_and_the_answer_is_the_same() -> None:
@@ -282,7 +288,18 @@ def test_a_conversation_longer_than_its_cells_goes_on_from_near_its_end() -> Non
     tickets = [one.submit(b"go: " + long[:5], 300), one.submit(b"on: " + long[:5], 300)]
     one.finish()  # checks that the cells suffice
     assert [answer(ticket) for ticket in tickets] == [long[5:]] * 2
-    assert all(done(ticket).accepted > 60 for ticket in tickets)
+    assert all(done(ticket).accepted > 100 for ticket in tickets)
+    assert one.n_computed < 2 * 2 * len(long), "neither drives the other out at each step"
+
+
+def test_a_conversation_that_fills_the_cells_is_seldom_read_again() -> None:
+    long = bytes(range(33, 249))
+    one = bench(long, n_small=64, token_s=1e-6)
+    ticket = one.submit(long[:100], 300)
+    one.finish()
+    assert answer(ticket) == long[100:]
+    assert done(ticket).accepted > 60
+    assert one.n_computed < 2 * len(long)
 
 
 def test_drafts_go_on_when_turns_leave_the_large_models_cells() -> None:
@@ -311,6 +328,44 @@ def test_guesses_that_never_hold_cost_the_loan() -> None:
     spent_s = cast(Ticking, one.model.clock).now_s - begun_s
     assert answer(ticket) == TEXT[len("a quick") :]
     assert 0 < spent_s <= (LOAN + REFILL * len(TEXT) + 1) * DECODE_S
+
+
+class Steady(Odds):
+    """Learns nothing."""
+
+    def observe(self, n_matched: int, n_accepted: int, *, refused: bool) -> None:
+        pass
+
+
+def test_the_time_of_guesses_is_paid_by_the_account_whatever_the_odds_say() -> None:
+    one = bench(wrong=TEXT, decode_s=0.002)
+    one.model.odds = Steady(0.9)
+    ticket = one.submit(b"say: a quick")
+    one.finish()
+    assert answer(ticket) == TEXT[len("a quick") :]
+    n_decodes = len(one.small.batches) - WARM_UPS
+    assert 1 < n_decodes * 0.002 / DECODE_S <= LOAN + REFILL * len(TEXT) + 1
+
+
+def test_what_a_model_is_not_sure_of_counts_as_a_guess_that_failed() -> None:
+    class Unsure(FakeRuntime):
+        def scorer(self, chunk: int, n_top: int, behind: int = 0) -> Callable[[int], Scored]:
+            return lambda token: Scored(token, -6.0)
+
+    one = bench(small=Unsure)
+    ticket = one.submit(b"say: a quick")
+    one.finish()
+    assert answer(ticket) == TEXT[len("a quick") :]
+    assert one.n_computed > 0
+    assert one.model.odds.of(1) < 0.5
+
+
+def test_where_the_account_pays_for_a_few_tokens_alone_nothing_is_read() -> None:
+    one = bench(token_s=2.5 * LOAN * DECODE_S / SMALLEST / 4)
+    ticket = one.submit(LONG)
+    one.finish()
+    assert answer(ticket) == TEXT[len("a quick") :]
+    assert one.n_computed == 0
 
 
 def test_a_draft_model_that_is_as_slow_as_the_model_computes_nothing() -> None:
