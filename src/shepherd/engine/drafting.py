@@ -127,7 +127,8 @@ class Drafting:
         model, rate = self.model, self.speculator.rate(len(tasks))
         assert model is not None
         self.queue.flush()  # before a decode, as in `Scheduler.step`
-        self.queue.heartbeat.begin(f"drafting for {len(choices)} answers", None)
+        longest_s = max(choice.n for choice in choices.values()) * model.speed.decode_s
+        self.queue.heartbeat.begin(f"drafting for {len(choices)} answers", longest_s)
         begun = model.clock()
         asked, behind = {}, {}
         for at, choice in choices.items():
