@@ -30,8 +30,12 @@ from shepherd.engine.speculation import Odds
 
 logger = logging.getLogger(__name__)
 
-AT_FIRST = 0.6
-"""How often a guess holds, until that has been seen."""
+AT_FIRST = 0.8
+"""How often a guess holds, until that has been seen. With less, nothing is tried where several tokens take much longer
+than one, and so nothing learnt; where it is too much, an answer loses its loan."""
+
+FADE = 0.001
+"""How much of that is forgotten with each token: two models do not begin to agree, as texts begin to repeat."""
 
 
 @dataclass(slots=True, eq=False)
@@ -118,7 +122,7 @@ class DraftModel:
         and so knows its speed. Raises: `EngineError` if it cannot compute."""
         self.speed = speed or SpeedEstimate()
         self.clock = clock
-        self.odds = Odds(AT_FIRST)
+        self.odds = Odds(AT_FIRST, FADE)
         """Of all answers: how far two models agree is soon seen, and changes little."""
         self.is_broken = False
         self._runtime = runtime
@@ -128,8 +132,6 @@ class DraftModel:
         """By sequence, the line made last at the end."""
         self._n_busy = 1
         """Answers that had a line when the last one was made."""
-        self._n_together = 1
-        """Lines that guessed in the last decodes: one more takes hardly longer."""
         for is_cold in (True, False):
             for n in (SMALLEST, 1):
                 begun = clock()
@@ -186,8 +188,8 @@ class DraftModel:
             del self._lines[line.seq]
 
     def seconds(self, n: int) -> float:
-        """What it takes to guess `n` tokens for one line, as far as that is known."""
-        return n * self.speed.decode_s / self._n_together
+        """What it takes to guess `n` tokens, for one line or for several."""
+        return n * self.speed.decode_s
 
     # -- computing -----------------------------------------------------------------------------------------------------
 
@@ -205,7 +207,6 @@ class DraftModel:
         lines = [line for line, _, _ in asked]
         self._make_room(sum(line.n_missing + n for line, n, _ in asked), lines)
         chances = {at: 1.0 for at, line in enumerate(lines) if not line.is_behind}
-        self._n_together = max(1, len(chances))
         while chances:
             going = [*chances]
             chunks = [

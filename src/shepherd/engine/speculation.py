@@ -45,7 +45,8 @@ _WEIGHT = 4.0
 _MEMORY = 48.0
 """Tokens after which what has been seen of a class counts half; ..."""
 _FADE = 0.01
-"""... and so much of it is forgotten with each token that could have been drafted and was not."""
+"""... and so much of it is forgotten with each token that could have been drafted and was not: a text that did not
+repeat may begin to."""
 
 _KNOTS = 12
 """Sizes of decodes whose cost is known: 1, 2, 4, ... tokens."""
@@ -119,8 +120,10 @@ def _place(n: int) -> tuple[int, int, float]:
 class Odds:
     """How often the next token of a draft holds, by the length of the match before it."""
 
-    def __init__(self, at_first: float | None = None) -> None:
-        """`at_first`: how often in each class until that has been seen; None = as with matches in a text."""
+    def __init__(self, at_first: float | None = None, fade: float = _FADE) -> None:
+        """`at_first`: how often in each class until that has been seen; None = as with matches in a text. `fade`: how
+        much of what has been seen is forgotten with each token that could have been drafted and was not."""
+        self._fade = fade
         self._at_first = _AT_FIRST if at_first is None else (at_first,) * len(_AT_FIRST)
         self._tried = [_WEIGHT] * len(_AT_FIRST)
         self._held = [_WEIGHT * share for share in self._at_first]
@@ -142,8 +145,8 @@ class Odds:
     def forget(self) -> None:
         """Let what has been seen count a little less: it was longer ago."""
         for at, share in enumerate(self._at_first):
-            self._tried[at] += _FADE * (_WEIGHT - self._tried[at])
-            self._held[at] += _FADE * (_WEIGHT * share - self._held[at])
+            self._tried[at] += self._fade * (_WEIGHT - self._tried[at])
+            self._held[at] += self._fade * (_WEIGHT * share - self._held[at])
 
 
 @dataclass(slots=True)
@@ -231,7 +234,7 @@ class _Plan(NamedTuple):
     gain: float
     """Those that it brings."""
     before_s: float
-    """What a draft model takes before it."""
+    """What a draft model takes before it: the time of the longest of its drafts, for it makes them together."""
     rate: float
     """Tokens a second without any draft."""
 
@@ -268,7 +271,7 @@ class Speculator:
             found = [*filter(None, (self._length(source, own, plan, most_s) for source in sources))]
             if found:
                 chosen[at] = best = max(found, key=lambda choice: choice.rate)
-                before_s = plan.before_s + best.source.drafter.seconds(best.n)
+                before_s = max(plan.before_s, best.source.drafter.seconds(best.n))
                 plan = _Plan(plan.n + best.n, plan.gain + best.expected, before_s, rate)
                 n_room -= best.n
         return chosen
@@ -285,7 +288,7 @@ class Speculator:
         for n in range(1, most + 1):
             chance *= odds(drafter.n_matched + n - 1)
             more += chance
-            took_s = self.cost.seconds(plan.n + n) + plan.before_s + drafter.seconds(n)
+            took_s = self.cost.seconds(plan.n + n) + max(plan.before_s, drafter.seconds(n))
             if took_s > limit_s or chance < HOPELESS:
                 break
             if (plan.gain + more) / took_s > fastest and more > least * (took_s - alone_s):
