@@ -206,7 +206,8 @@ class DraftModel:
         drafts = [array("i") for _ in asked]
         lines = [line for line, _, _ in asked]
         self._make_room(sum(line.n_missing + n for line, n, _ in asked), lines)
-        chances = {at: 1.0 for at, line in enumerate(lines) if not line.is_behind}
+        most = self._runtime.n_batch // len(lines) if lines else 0  # tokens that one decode has for each
+        chances = {at: 1.0 for at, line in enumerate(lines) if line.n_missing < min(SMALLEST, most + 1)}
         while chances:
             going = [*chances]
             chunks = [

@@ -99,11 +99,12 @@ def bench(
     n_ctx: int = 4096,
     part: float = 0.0,
     n_seq: int = 4,
+    n_batch: int = 256,
 ) -> Bench:
     """On a machine where a decode of the large model takes ten of the small one."""
     runtime = FakeRuntime(going_on(text), frozenset({END}), n_ctx=n_ctx, n_outputs=16, n_batch=64)
     drafting = small(
-        going_on(text, wrong=wrong), frozenset({END}), n_ctx=n_small, n_seq=n_seq, n_outputs=8, n_batch=256
+        going_on(text, wrong=wrong), frozenset({END}), n_ctx=n_small, n_seq=n_seq, n_outputs=8, n_batch=n_batch
     )
     model = DraftModel(drafting, 250, speed=SteadySpeed(decode_s, token_s), clock=Ticking(decode_s))
     speculator = Speculator(SteadyCost(part))
@@ -172,6 +173,14 @@ def test_several_answers_are_guessed_in_the_same_decodes() -> None:
     assert [answer(ticket) for ticket in tickets] == [TEXT[len("a quick") :], TEXT.partition(b"Whether")[2]]
     assert all(done(ticket).accepted > 20 for ticket in tickets)
     assert sum(len(batch) == 2 for batch in one.small.batches) > 10
+
+
+def test_no_decode_of_guesses_has_more_tokens_than_it_may() -> None:
+    one = bench(n_batch=17)
+    tickets = [one.submit(b"say: a quick"), one.submit(b"say: Whether")]
+    one.finish()  # the runtime checks
+    assert [answer(ticket) for ticket in tickets] == [TEXT[len("a quick") :], TEXT.partition(b"Whether")[2]]
+    assert not one.model.is_broken
 
 
 def test_a_draft_ends_where_what_holds_does_not_pay_and_where_the_answer_ends() -> None:
