@@ -2,7 +2,7 @@
 
     uv run python -m bench.engine.speculation --model SmolLM2-135M-Instruct.Q4_1.gguf [--rounds 3] [--minutes 9]
                                               [--streams 1,4,8] [--types ngram-mod,ngram-simple] [--quick]
-                                              [--draft SMALL.gguf] [--more-layers 90]
+                                              [--texts json,prose] [--draft SMALL.gguf] [--more-layers 90]
 
     one stream: each kind of text, on all sides.   several: edits, and all kinds at once, on the sides of `MANY`
 
@@ -255,6 +255,8 @@ class Run:
 
     sides: Mapping[str, Side]
     streams: Sequence[int]
+    texts: Sequence[str]
+    """Of `WORKS`."""
     quick: bool
     ends_s: float
     """By `time.monotonic`."""
@@ -267,11 +269,11 @@ class Run:
     def round(self) -> None:
         for n_streams in self.streams:
             if n_streams == 1:
-                for name in WORKS:
+                for name in self.texts:
                     self._measure(name, [name])
             else:
                 self._measure(f"{n_streams} edits", ["edit"] * n_streams)
-                self._measure(f"{n_streams} of all kinds", [*itertools.islice(itertools.cycle(WORKS), n_streams)])
+                self._measure(f"{n_streams} of all kinds", [*itertools.islice(itertools.cycle(self.texts), n_streams)])
 
     def _measure(self, row: str, names: Sequence[str]) -> None:
         at, is_one = next(self._numbers), len(names) == 1
@@ -331,6 +333,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=9.0, help="no measurement begins after them")
     parser.add_argument("--streams", default="1,4,8")
+    parser.add_argument("--texts", default=",".join(WORKS))
     parser.add_argument("--types", default=",".join(TYPES), help="of llama-server, beside none at all")
     parser.add_argument("--draft", type=Path, help="a GGUF file: a draft model")
     parser.add_argument("--more-layers", type=int, default=0, help="that add nothing: makes the model slower")
@@ -349,7 +352,7 @@ def main() -> None:
             setup = replace(setup, model=slowed(setup.model, options.more_layers, Path(folder)))
             name += f"+{options.more_layers}"
         sides = stack.enter_context(all_sides(setup, types, options.draft))
-        run = Run(sides, streams, options.quick, began + 60 * options.minutes)
+        run = Run(sides, streams, options.texts.split(","), options.quick, began + 60 * options.minutes)
         while n_rounds < (1 if options.quick else options.rounds) and time.monotonic() < run.ends_s:
             run.round()
             n_rounds += 1
