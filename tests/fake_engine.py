@@ -12,7 +12,8 @@ import pickle
 import threading
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from shepherd.core import EngineError, Sampling
@@ -34,6 +35,7 @@ from shepherd.engine.base import (
     Shift,
     Special,
 )
+from shepherd.engine.draft_model import DraftModel
 from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.media import tokens_of
 from shepherd.engine.prefill import SpeedEstimate
@@ -89,17 +91,45 @@ class SteadyCost(DecodeCost):
         pass
 
 
+class Ticking:
+    """A clock by which a decode of a draft model takes so long, for it looks before and behind."""
+
+    def __init__(self, seconds: float) -> None:
+        self.now_s, self._seconds = 0.0, seconds
+
+    def __call__(self) -> float:
+        self.now_s += self._seconds / 2
+        return self.now_s
+
+
+def check_lines(model: DraftModel, runtime: FakeRuntime) -> None:
+    """Assert that the lines of a draft model know what its cells hold, and what of that is their conversation."""
+    for line in model._lines.values():
+        assert runtime.tokens(line.seq) == [*line.held], "the line equals the cells"
+        assert line.held[: line.n_read] == line.known[line.base : line.base + line.n_read]
+
+
 def scheduler_on(
     runtime: Runtime,
     *,
     show: Callable[[int], bytes] = lambda token: b"%d " % token,
     on_ready: Callable[[], None] = lambda: None,
+    draft_model: DraftModel | None = None,
+    drafting: Mapping[str, Any] = MappingProxyType({}),
     **options: Any,
 ) -> Scheduler:
-    """A scheduler that a test steps; `options` are those of `EngineOptions`."""
-    return Scheduler(
-        runtime, EngineOptions(**options), name="test", show=show, is_urgent=lambda: False, on_ready=on_ready
-    )
+    """A scheduler that a test steps; `options` are those of `EngineOptions`, `drafting` those of `drafts_by`."""
+    made = Scheduler(
+        runtime, EngineOptions(**options), name="test", show=show, is_urgent=lambda: False, on_ready=on_ready,
+        draft_model=draft_model,
+    )  # fmt: skip
+    drafts_by(made, **drafting)
+    return made
+
+
+def drafts_by(scheduler: Scheduler, **fields: Any) -> None:
+    """Let a scheduler draft in another way: `fields` of `Drafting`."""
+    scheduler._decode = replace(scheduler._decode, drafting=replace(scheduler._decode.drafting, **fields))
 
 
 class FakeVocabulary:

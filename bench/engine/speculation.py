@@ -2,6 +2,7 @@
 
     uv run python -m bench.engine.speculation --model SmolLM2-135M-Instruct.Q4_1.gguf [--rounds 3] [--minutes 9]
                                               [--streams 1,4,8] [--types ngram-mod,ngram-simple] [--quick]
+                                              [--texts json,prose] [--draft SMALL.gguf] [--more-layers 90]
 
     one stream: each kind of text, on all sides.   several: edits, and all kinds at once, on the sides of `MANY`
 
@@ -17,7 +18,10 @@ drafts. A small model copies badly, so in `edit`, `tools` and `session` a gramma
 one: what is measured is the cost of writing it. Every measurement has texts of its own, for llama-server keeps what it
 has seen of other requests. The prompt of each request is computed before; a rate is all that is written by its time.
 It counts characters where the text is forced: the same text is of other tokens at llama-server, whose grammars
-choose them otherwise. No measurement begins after the minutes: a busy machine gets through fewer rounds.
+choose them otherwise. With `--draft` ours has a side with this draft model, too, and llama-server one (`draft-simple`).
+A small model has no smaller one beside it that pays: `--more-layers` gives it layers that add nothing, so that it is
+as slow as a larger one, and says what it said. No measurement begins after the minutes: a busy machine gets through
+fewer rounds.
 """
 
 from __future__ import annotations
@@ -28,23 +32,26 @@ import itertools
 import json
 import signal
 import sys
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from bench.rig import machine
 from bench.rig.sides import MODELS, Server, Setup, model_path, running
 from bench.rig.verdict import WIDTH, Verdict
+from gguf import GGUFReader, GGUFValueType, GGUFWriter
 from rich.console import Console
 
 TYPES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
 """llama-server's kinds that need no second model."""
 OURS, WITHOUT, THEIRS = "shepherd", "without drafts", "llama-server"
-MANY = (OURS, WITHOUT, THEIRS, f"{THEIRS} ngram-mod")
+WITH_MODEL = f"{OURS} draft model"
+MANY = (OURS, WITHOUT, WITH_MODEL, THEIRS, f"{THEIRS} ngram-mod")
 """The sides with several streams, which take long."""
 MOST_OF_MANY = 96
 """Tokens of each answer there."""
@@ -158,6 +165,33 @@ def code(n: int) -> Work:
     return [Step(_asked(f"Write program {n} in Python: it {tasks[n % len(tasks)]}."), body=_free(n))]
 
 
+def slowed(model: Path, n_more: int, folder: Path) -> Path:
+    """The model with `n_more` copies of its last layer whose outputs are 0: each token is what it was."""
+    reader = GGUFReader(model)
+    fields = {field.name: field for field in reader.fields.values() if not field.name.startswith("GGUF.")}
+    architecture = fields.pop("general.architecture").contents()
+    n_layer = fields[f"{architecture}.block_count"].contents()
+    writer = GGUFWriter(folder / f"{model.stem}-slowed.gguf", architecture)
+    for name, each in fields.items():
+        value = n_layer + n_more if name.endswith(".block_count") else each.contents()
+        is_array = each.types[0] == GGUFValueType.ARRAY
+        writer.add_key_value(name, value, each.types[0], each.types[-1] if is_array else None)
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    last = f"blk.{n_layer - 1}."
+    for at in range(n_layer, n_layer + n_more):
+        for tensor in reader.tensors:
+            if tensor.name.startswith(last):
+                is_output = tensor.name.endswith(("attn_output.weight", "ffn_down.weight"))
+                values = tensor.data * 0 if is_output else tensor.data
+                writer.add_tensor(tensor.name.replace(last, f"blk.{at}."), values, raw_dtype=tensor.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return folder / f"{model.stem}-slowed.gguf"
+
+
 WORKS: Mapping[str, tuple[Callable[[int], Work], int]] = {
     "edit": (edits, 256),
     "tools": (tools, 96),
@@ -221,6 +255,8 @@ class Run:
 
     sides: Mapping[str, Side]
     streams: Sequence[int]
+    texts: Sequence[str]
+    """Of `WORKS`."""
     quick: bool
     ends_s: float
     """By `time.monotonic`."""
@@ -233,11 +269,11 @@ class Run:
     def round(self) -> None:
         for n_streams in self.streams:
             if n_streams == 1:
-                for name in WORKS:
+                for name in self.texts:
                     self._measure(name, [name])
             else:
                 self._measure(f"{n_streams} edits", ["edit"] * n_streams)
-                self._measure(f"{n_streams} of all kinds", [*itertools.islice(itertools.cycle(WORKS), n_streams)])
+                self._measure(f"{n_streams} of all kinds", [*itertools.islice(itertools.cycle(self.texts), n_streams)])
 
     def _measure(self, row: str, names: Sequence[str]) -> None:
         at, is_one = next(self._numbers), len(names) == 1
@@ -275,13 +311,18 @@ class Run:
 
 
 @contextlib.contextmanager
-def all_sides(setup: Setup, types: Sequence[str]) -> Iterator[dict[str, Side]]:
+def all_sides(setup: Setup, types: Sequence[str], draft: Path | None = None) -> Iterator[dict[str, Side]]:
     with contextlib.ExitStack() as stack:
         ours = stack.enter_context(running("shepherd", setup))
         sides = {OURS: Side(ours, {"speculative": True}), WITHOUT: Side(ours, {"speculative": False})}
-        for kind in ("", *types):
-            options = ("--spec-type", kind) if kind else ()
-            changed = Setup(setup.model, setup.n_ctx, setup.threads, setup.sequences, llama=options)
+        if draft is not None:
+            server = stack.enter_context(running("shepherd", replace(setup, ours={"draft": str(draft.resolve())})))
+            sides[WITH_MODEL] = Side(server, {"speculative": True})
+        for kind in ("", *types, *(("draft-simple",) if draft is not None else ())):
+            options = ["--spec-type", kind] if kind else []
+            if kind == "draft-simple":
+                options += ["--model-draft", str(draft)]
+            changed = replace(setup, llama=tuple(options))
             sides[f"{THEIRS} {kind}".strip()] = Side(stack.enter_context(running("llama-server", changed)))
         yield sides
 
@@ -292,7 +333,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=9.0, help="no measurement begins after them")
     parser.add_argument("--streams", default="1,4,8")
+    parser.add_argument("--texts", default=",".join(WORKS))
     parser.add_argument("--types", default=",".join(TYPES), help="of llama-server, beside none at all")
+    parser.add_argument("--draft", type=Path, help="a GGUF file: a draft model")
+    parser.add_argument("--more-layers", type=int, default=0, help="that add nothing: makes the model slower")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="short answers, one round: shows that it works, no more")
     options = parser.parse_args()
@@ -301,13 +345,19 @@ def main() -> None:
     console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
     began, n_rounds = time.monotonic(), 0
     setup = Setup(model_path(options.model), N_CTX, threads=options.threads, sequences=max(streams))
-    with all_sides(setup, [kind for kind in options.types.split(",") if kind]) as sides:
-        run = Run(sides, streams, options.quick, began + 60 * options.minutes)
+    name = options.model if options.model in MODELS else Path(options.model).stem
+    types = [kind for kind in options.types.split(",") if kind]
+    with tempfile.TemporaryDirectory(prefix="shepherd-bench-") as folder, contextlib.ExitStack() as stack:
+        if options.more_layers:
+            setup = replace(setup, model=slowed(setup.model, options.more_layers, Path(folder)))
+            name += f"+{options.more_layers}"
+        sides = stack.enter_context(all_sides(setup, types, options.draft))
+        run = Run(sides, streams, options.texts.split(","), options.quick, began + 60 * options.minutes)
         while n_rounds < (1 if options.quick else options.rounds) and time.monotonic() < run.ends_s:
             run.round()
             n_rounds += 1
             console.print(f"round {n_rounds}: {time.monotonic() - began:.0f} s")
-    name = options.model if options.model in MODELS else Path(options.model).stem
+    name += f"-{options.draft.stem}" if options.draft is not None else ""
     run.verdict.show(console, f"drafts, {name} model, threads: {options.threads}, rounds: {n_rounds}")
     shares = run.shares()
     for row, found in shares.items():

@@ -28,7 +28,7 @@ from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.backends.local.chat_template import ChatFormat
 from shepherd.backends.local.constrain import Constraints
 from shepherd.backends.local.media import MediaLimits
-from shepherd.config import CacheConfig, Config, ModelConfig
+from shepherd.config import Config, ModelConfig
 from shepherd.core import ConfigError
 from shepherd.core.edits import LeavingPolicy
 from shepherd.dialects.render.prompt import end_of_answer
@@ -40,10 +40,11 @@ from shepherd.engine.stats import CacheStats
 from shepherd.memory.users import UserStores
 from shepherd.models import gguf
 from shepherd.models.checkpoint import Checkpoint
+from shepherd.models.draft import DraftFile
 
 if TYPE_CHECKING:
     from shepherd.engine.llamacpp.embedding import EmbeddingModel
-    from shepherd.engine.llamacpp.model import CacheFacts, ModelOptions
+    from shepherd.engine.llamacpp.model import CacheFacts, DraftOptions, ModelOptions
     from shepherd.engine.llamacpp.remote import RemoteEmbedder, RemoteReranker
     from shepherd.engine.llamacpp.reranking import RerankModel
 
@@ -51,7 +52,6 @@ logger = logging.getLogger(__name__)
 
 SWITCH_INTERVAL_S = 0.0002
 
-_SPECULATES = EngineOptions().speculate
 LOW_WATER = 0.75
 """Share of the context that an eviction leaves, by default."""
 
@@ -160,6 +160,8 @@ class ModelLoader:
 
         if not entry.model.rpc_servers:  # its own process may die: a trial would need all of its memory here
             self._try(entry, header.path, on_progress, is_wanted)
+        for path in {plan.draft.header.path for plan in entry.plans if plan.draft is not None} - {header.path}:
+            trial.prove(path, self._cache_folder, build=selftest.build_id(), is_wanted=is_wanted)
         # An engine thread that returns from the library must not wait 5 ms, the default, until the event loop releases
         # the interpreter: with a small model that is several tokens.
         sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -211,7 +213,7 @@ class ModelLoader:
                 self._add_backend(entry, plan, opened, engine, speech, reader=made.reader)
                 if self.config.kv.disk:
                     opened.fingerprints[plan.cache.name] = facts.fingerprint
-                self._tell(plan.cache, engine.n_ctx, header.path.name, speech.chat, facts)
+                self._tell(plan, engine.n_ctx, header.path.name, speech.chat, facts)
             if (pooled := made.facts.pooled) is not None:
                 what = f"makes vectors of {pooled.width} numbers, pooling {pooled.pooling}"
                 if opened.reranker is not None:
@@ -254,13 +256,14 @@ class ModelLoader:
                     n_positions=kv.n_positions,
                     reuse_tail=kv.reuse_tail,
                     stall_s=kv.stall_s,
-                    speculate=_SPECULATES if plan.cache.speculate is None else plan.cache.speculate,
+                    speculate=plan.draft is not None if plan.cache.speculate is None else plan.cache.speculate,
                     tiers=Tiers(
                         kv.ram_bytes // len(self.config.caches), self._folder if kv.disk else None, kv.disk_bytes
                     ),
                     checkpoint_bytes=kv.checkpoint_bytes // len(self.config.caches),
                 ),
                 n_seq_recurrent=n_sequences(plan.cache, is_dear=True),
+                draft=_draft_options(plan.draft, model) if plan.draft is not None else None,
             )
             for plan in entry.plans
         )
@@ -325,12 +328,15 @@ class ModelLoader:
         )  # fmt: skip
         return opened
 
-    def _tell(self, cache: CacheConfig, n_ctx: int, file: str, chat: ChatFormat, facts: CacheFacts) -> None:
+    def _tell(self, plan: CachePlan, n_ctx: int, file: str, chat: ChatFormat, facts: CacheFacts) -> None:
         """Log what is known of a cache now that it works."""
+        cache, draft = plan.cache, plan.draft
         logger.info(
             "cache %r: %s, %d tokens for %d conversations at a time, memory: %s, dialect %s",
             cache.name, file, n_ctx, cache.sequences, facts.why, chat,
         )  # fmt: skip
+        if draft is not None:
+            logger.info("cache %r: %s drafts its answers, where that pays", cache.name, draft.header.path.name)
         if 0 < facts.n_positions < n_ctx:
             logger.warning(
                 "cache %r has a context of %d tokens, and %s was trained for %d: behind them answers get worse; set "
@@ -387,6 +393,21 @@ class ModelLoader:
         )
         opened.backends[cache.name] = backend
         opened.memory_backends[cache.name] = MemoryBackend(backend, self.stores, self._archiving)
+
+
+def _draft_options(draft: DraftFile, model: ModelConfig) -> DraftOptions:
+    from shepherd.engine.llamacpp.model import DraftOptions  # noqa: PLC0415 - as above
+    from shepherd.engine.llamacpp.runtime import ContextOptions  # noqa: PLC0415 - as above
+
+    context = ContextOptions(
+        draft.cells.n_ctx,
+        n_seq=draft.cells.n_seq,
+        n_ubatch=draft.cells.n_ubatch,
+        n_threads=model.n_threads,
+        n_threads_batch=model.n_threads_batch,
+        flash_attention=model.flash_attn,
+    )
+    return DraftOptions(draft.header.path, context)
 
 
 def _free(*steps: Callable[[], None]) -> None:

@@ -197,8 +197,16 @@ _GENERAL = (
         ),
     ),
     Subcommand(
-        "models info", "command.models.show_one", "Show what a model is, and how much memory it needs.",
-        (click.Argument(["name"], metavar="MODEL", type=Model()), _JSON),
+        "models info", "command.models.show_one",
+        """Show what a model is, and how much memory it needs.
+
+        With a draft model, its own or that of --draft, it says whether the two fit together, and what that one needs.
+        """,
+        (
+            click.Argument(["name"], metavar="MODEL", type=Model()),
+            click.Option(["--draft"], type=Model(), metavar="MODEL", help="Another model that could draft for it."),
+            _JSON,
+        ),
     ),
     Subcommand(
         "models remove", "command.model_removal.run",

@@ -248,6 +248,10 @@ PROJECTOR = Kind(
 )
 PATHS = Kind("a list of paths", lambda value, base: tuple(map(base.resolve, _texts(value, base))), _split)
 SPEC = Kind("a path or a model's name", lambda value, base: base.resolve_model(_text(value, base)))
+DRAFT = Kind(
+    'a path or a model\'s name, or "none"',
+    lambda value, base: "none" if value == "none" else base.resolve_model(_text(value, base)),
+)
 
 
 def _embedder(value: Any, base: PathBase) -> str:

@@ -102,6 +102,8 @@ class ModelConfig:
     catalogue finds."""
     mmproj: str | None = key(kinds.PROJECTOR)
     """Path of the projector that lets the model see, or hear; `none`: text only; None = the one beside the model."""
+    draft: str | None = key(kinds.DRAFT)
+    """A smaller model of the same vocabulary, as in `path`, that guesses what comes next; `none` and None: none."""
     gpu_layers: int | None = key(kinds.LAYERS)
     """-1 = all."""
     n_threads: int | None = key(kinds.THREADS)
@@ -167,7 +169,9 @@ class CacheConfig:
     digest: bool = key(kinds.FLAG, False)
     """The model writes a digest of each conversation that a client compacts."""
     speculate: bool | None = key(kinds.AUTO_FLAG)
-    """Draft what a conversation may repeat, where a request does not say; None = as the engine does by default."""
+    """Draft what may come next, where a request does not say; None = where there is a draft model."""
+    draft: str | None = key(kinds.DRAFT)
+    """As that of the model, in its place."""
     cache_type_k: str | None = key(kinds.CACHE_TYPE)
     cache_type_v: str | None = key(kinds.CACHE_TYPE)
     description: str = key(kinds.ANY_TEXT, "")

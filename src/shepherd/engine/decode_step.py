@@ -26,19 +26,15 @@ from typing import NamedTuple
 from shepherd.core import EngineError
 from shepherd.engine import priority
 from shepherd.engine.base import Adapters, Chunk, Done, Job, Mask, Prefill, Runtime, Scored
-from shepherd.engine.draft import SuffixDrafter
+from shepherd.engine.drafting import Drafting
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv.ledger import Resident
 from shepherd.engine.kv.pool import OperationRefused, Pool
 from shepherd.engine.prefill import SpeedEstimate, share_budget, to_stride
-from shepherd.engine.speculation import Speculation, Speculator, Wish
 from shepherd.engine.task import Task
 from shepherd.engine.task_queue import TaskQueue
 
 logger = logging.getLogger(__name__)
-
-_BETWEEN = array("i", [-1])
-"""Stands behind a text that a client expects: no text goes on beyond it."""
 
 
 class Batch(NamedTuple):
@@ -67,11 +63,7 @@ class DecodeStep:
     name: str
     show: Callable[[int], bytes]
     constrainer: Constrainer | None
-    speculates: bool = False
-    """Whether jobs that do not say get drafts."""
-    n_positions: int = 0
-    """No draft reaches beyond so many positions; 0 = there is no limit."""
-    speculator: Speculator = field(default_factory=Speculator)
+    drafting: Drafting
     speed: SpeedEstimate = field(default_factory=SpeedEstimate)
     served: list[Adapters] = field(default_factory=list)
     """The sets of adapters of the running tasks, the one that was computed last at the end."""
@@ -142,59 +134,14 @@ class DecodeStep:
         return Batch(chunks, tasks, sum(len(chunk.tokens) for chunk in chunks))
 
     def _with_drafts(self, batch: Batch) -> Batch:
-        """The decode of these answers with drafts, as far as they pay. They take cells that no running task needs next,
-        and never make room."""
-        if not (self.speculates or any(task.job.speculate for task in batch.tasks)):
-            return batch
-        n_room = min(
-            self.runtime.n_outputs - len(batch.chunks),
-            self.runtime.n_batch - batch.n_tokens,
-            self.pool.ledger.free - len(self.queue.running),
-        )
-        is_beside = not all(map(priority.is_background, self.queue.running))
-        found = [
-            (at, Wish(speculation, self._most_drafted(task, speculation)))
-            for at, task in enumerate(batch.tasks)
-            if n_room > 0 and not (task.job.background and is_beside)
-            if (speculation := self._speculation(task)) is not None
-        ]
-        lengths = self.speculator.lengths([wish for _, wish in found], batch.n_tokens, n_room) if found else ()
+        """The decode of these answers with drafts."""
         n_drafted = 0
-        for (at, wish), length in zip(found, lengths, strict=True):
-            if draft := self._draft(batch.tasks[at], wish.speculation, length) if length else None:
+        for at, draft in enumerate(self.drafting.drafts(batch.tasks)):
+            if draft:
                 chunk = batch.chunks[at]
                 batch.chunks[at] = chunk._replace(tokens=chunk.tokens + draft, each=True)
                 n_drafted += len(draft)
         return batch._replace(n_tokens=batch.n_tokens + n_drafted, n_drafted=n_drafted)
-
-    def _speculation(self, task: Task) -> Speculation | None:
-        """The drafts of an answer; None if it gets none, or its conversation is not read yet."""
-        most = task.job.speculate if task.job.speculate is not None else self.runtime.n_outputs * self.speculates
-        # A sliding window may be cut within one decode: what that reuses of its cells was behind it before.
-        can_cut = self.runtime.memory.rollback != "none"
-        is_exact = bool(self.runtime.memory.piece)  # a repeatable answer is computed token by token
-        if task.phase != "generate" or most <= 0 or not can_cut or is_exact or task.sampler is None:
-            return None
-        if (speculation := task.speculation) is None:
-            drafter = SuffixDrafter(len(task.tokens) + sum(map(len, task.job.predicted)))
-            for text in task.job.predicted:
-                drafter.extend(text)
-                drafter.extend(_BETWEEN)
-            drafter.extend(task.tokens)
-            task.speculation = speculation = Speculation(drafter, most)
-        return speculation
-
-    def _most_drafted(self, task: Task, speculation: Speculation) -> int:
-        n_positions = self.n_positions - task.cells.end - 1 if self.n_positions else speculation.most
-        return min(speculation.most, task.n_left - 1, n_positions)
-
-    def _draft(self, task: Task, speculation: Speculation, length: int) -> array[int]:
-        """At most so many tokens, of which none ends the answer, is an image, or is against its grammar."""
-        assert task.sampler is not None
-        draft = speculation.drafter.propose(length)
-        n = next((at for at, token in enumerate(draft) if token < 0 or self.runtime.is_end(token)), len(draft))
-        draft = draft[:n]
-        return draft[: task.sampler.n_possible(draft)]
 
     def _end_of_piece(self, start: int) -> int:
         """How far one decode may go that begins at this token of a prompt. A decode has room for a piece: no other task
@@ -231,7 +178,7 @@ class DecodeStep:
         draft_cost = 0.0
         has_drafts = any(task.speculation for task in batch.tasks)
         if has_drafts and all(task.phase != "prefill" for task in batch.tasks):
-            draft_cost = self.speculator.observe(batch.n_tokens, batch.n_drafted, seconds, self.speed.token_s)
+            draft_cost = self.drafting.speculator.observe(batch.n_tokens, batch.n_drafted, seconds, self.speed.token_s)
         for index, (chunk, task) in enumerate(zip(batch.chunks, batch.tasks, strict=True)):
             resident = task.cells
             n = len(chunk.tokens)
@@ -356,7 +303,7 @@ class DecodeStep:
             task.ticket.post(each)
         self.queue.notifier.add(task.ticket)
         if task.speculation is not None:
-            task.speculation.drafter.extend(tokens)
+            task.speculation.extend(tokens)
         if error is not None:  # of this job alone: what has been computed is right
             logger.warning("a job failed on cache %r: %s", self.name, error)
             self.queue.end(task, error)

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from shepherd.core import EngineDown, Evicted
 from shepherd.engine.base import CachedPrefix, Engine, Job, Owner, Runtime, Span, Ticket
+from shepherd.engine.draft_model import DraftModel
 from shepherd.engine.gate import Gate, evict_turns
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.scheduler import EngineOptions, Scheduler
@@ -68,10 +69,12 @@ class InProcessEngine:
         show: Callable[[int], bytes] = lambda token: b"<%d>" % token,
         options: EngineOptions = EngineOptions(),  # noqa: B008 - frozen
         constrainer: Constrainer | None = None,
+        draft_model: DraftModel | None = None,
     ) -> None:
         """Start a thread that owns `runtime`. `show` returns a token's text for log lines.
 
         `constrainer` is for the vocabulary of the runtime's model; without one, no job can have a grammar.
+        `draft_model` is closed with the engine.
         """
         self.name = name
         self.n_ctx = runtime.n_ctx
@@ -79,6 +82,7 @@ class InProcessEngine:
         """Tokens of a conversation that an eviction leaves, as nearly as whole turns allow."""
         self.gate = Gate(name, runtime.n_ctx, options.sequences, options.queue, has_grammars=constrainer is not None)
         self._runtime = runtime
+        self._draft_model = draft_model
         self._mailbox: queue.SimpleQueue[_Mail] = queue.SimpleQueue()
         self._scheduler = Scheduler(
             runtime,
@@ -88,6 +92,7 @@ class InProcessEngine:
             is_urgent=lambda: not self._mailbox.empty(),
             on_ready=lambda: self._mailbox.put(_WAKE_UP),
             constrainer=constrainer,
+            draft_model=draft_model,
         )
         self._stalled: str | None = None
         self._broken: str | None = None
@@ -224,6 +229,8 @@ class InProcessEngine:
             return False
         self._scheduler.pool.close()
         self._runtime.close()
+        if self._draft_model is not None:
+            self._draft_model.close()
         return True
 
     # -- the watchdog's thread -----------------------------------------------------------------------------------------

@@ -26,6 +26,8 @@ from shepherd.engine import priority
 from shepherd.engine.admission import Admission, Placement
 from shepherd.engine.base import Done, Runtime, Ticket
 from shepherd.engine.decode_step import Batch, DecodeStep
+from shepherd.engine.draft_model import DraftModel
+from shepherd.engine.drafting import Drafting
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv.checkpoint import CHECKPOINT_BYTES
 from shepherd.engine.kv.plan import Limits
@@ -74,6 +76,7 @@ class Scheduler:
         is_urgent: Callable[[], bool],
         on_ready: Callable[[], None],
         constrainer: Constrainer | None = None,
+        draft_model: DraftModel | None = None,
     ) -> None:
         """`is_urgent` says whether idle work must stop; `on_ready` is called when a snapshot has come from disk.
 
@@ -100,8 +103,7 @@ class Scheduler:
             name,
             show,
             constrainer,
-            speculates=options.speculate,
-            n_positions=self._limits.n_positions,
+            Drafting(runtime, self.pool, self.queue, options.speculate, self._limits.n_positions, draft_model),
         )
         self._recovery = Recovery(runtime, self.pool, self.queue, self._limits, name)
         self.waiting: deque[Task] = self.queue.waiting
@@ -125,6 +127,7 @@ class Scheduler:
         for resident in self.pool.ledger.idle():
             self.pool.forget(resident, "the cache was cleared")
         self.pool.snapshots.clear()
+        self._decode.drafting.clear()
 
     def watch(self, feed: Feed) -> None:
         """Show `feed` all that is there, and from now on what changes."""
@@ -228,7 +231,7 @@ class Scheduler:
             self._recovery.after_failure(error)
             return
         if decoded == "full" and batch.n_drafted:  # no conversation leaves because of a draft
-            self._decode.speculator.rest = REST
+            self._decode.drafting.speculator.rest = REST
             self._compute(batch.without_drafts())
             return
         if decoded != "full":

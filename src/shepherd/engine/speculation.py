@@ -2,7 +2,8 @@
 
 A draft of n tokens makes a decode longer, and saves as many decodes as the model draws its tokens. Both are measured:
 `DecodeCost` knows what a decode of so many tokens takes here, `Odds` how often drafts of this answer have held, by the
-length of the match. The length with the most tokens a second is chosen; 0 where none beats a decode without a draft.
+length of the match. The source and the length with the most tokens a second are chosen; none where nothing beats a
+decode without a draft. What the text proposes costs nothing; a draft model takes its time, which counts.
 
     an answer's account   LOAN ── a refused draft: what it has cost ──▶ less   0: no drafts
                           ◀── a draft that held: what it has saved ── more     + REFILL with each token without one
@@ -16,6 +17,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from shepherd.engine.draft import Drafter
 
@@ -43,7 +45,8 @@ _WEIGHT = 4.0
 _MEMORY = 48.0
 """Tokens after which what has been seen of a class counts half; ..."""
 _FADE = 0.01
-"""... and so much of it is forgotten with each token that could have been drafted and was not."""
+"""... and so much of it is forgotten with each token that could have been drafted and was not: a text that did not
+repeat may begin to."""
 
 _KNOTS = 12
 """Sizes of decodes whose cost is known: 1, 2, 4, ... tokens."""
@@ -117,9 +120,13 @@ def _place(n: int) -> tuple[int, int, float]:
 class Odds:
     """How often the next token of a draft holds, by the length of the match before it."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_first: float | None = None, fade: float = _FADE) -> None:
+        """`at_first`: how often in each class until that has been seen; None = as with matches in a text. `fade`: how
+        much of what has been seen is forgotten with each token that could have been drafted and was not."""
+        self._fade = fade
+        self._at_first = _AT_FIRST if at_first is None else (at_first,) * len(_AT_FIRST)
         self._tried = [_WEIGHT] * len(_AT_FIRST)
-        self._held = [_WEIGHT * share for share in _AT_FIRST]
+        self._held = [_WEIGHT * share for share in self._at_first]
 
     def of(self, n_matched: int) -> float:
         at = bisect_right(_LENGTHS, n_matched)
@@ -137,23 +144,45 @@ class Odds:
 
     def forget(self) -> None:
         """Let what has been seen count a little less: it was longer ago."""
-        for at, share in enumerate(_AT_FIRST):
-            self._tried[at] += _FADE * (_WEIGHT - self._tried[at])
-            self._held[at] += _FADE * (_WEIGHT * share - self._held[at])
+        for at, share in enumerate(self._at_first):
+            self._tried[at] += self._fade * (_WEIGHT - self._tried[at])
+            self._held[at] += self._fade * (_WEIGHT * share - self._held[at])
+
+
+@dataclass(slots=True)
+class Source:
+    """A place that drafts of an answer come from."""
+
+    drafter: Drafter
+    odds: Odds = field(default_factory=Odds)
 
 
 @dataclass(slots=True)
 class Speculation:
     """The drafts of one answer."""
 
-    drafter: Drafter
+    sources: tuple[Source, ...]
     most: int
     """Tokens of its longest draft."""
-    odds: Odds = field(default_factory=Odds)
     account: float = LOAN
     """Tokens' time that drafts may cost."""
+    chosen: Source | None = None
+    """Where its newest draft has come from."""
     n_drafted: int = 0
     n_accepted: int = 0
+
+    @property
+    def n_matched(self) -> int:
+        return max(source.drafter.n_matched for source in self.sources)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(source.drafter.size_bytes for source in self.sources)
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """These tokens come next in the conversation."""
+        for source in self.sources:
+            source.drafter.extend(tokens)
 
     def settle(self, n_drafted: int, n_accepted: int, cost: float, *, was_tested: bool) -> None:
         """A draft was checked: `n_accepted` of its tokens were drawn, and it took the time of `cost` tokens.
@@ -161,15 +190,17 @@ class Speculation:
         drafter reads what was drawn."""
         self.n_drafted += n_drafted
         self.n_accepted += n_accepted
-        self.odds.observe(self.drafter.n_matched, n_accepted, refused=was_tested)
+        assert self.chosen is not None
+        self.chosen.odds.observe(self.chosen.drafter.n_matched, n_accepted, refused=was_tested)
         self.account = min(SAVINGS, self.account + n_accepted - cost)
 
     def pause(self) -> None:
-        """A token came without a draft. Call it before the drafter reads it."""
+        """A token came without a draft. Call it before the drafters read it."""
         if self.account < LOAN:
             self.account = min(LOAN, self.account + REFILL)
-        if self.drafter.n_matched:
-            self.odds.forget()
+        for source in self.sources:
+            if source.drafter.n_matched:
+                source.odds.forget()
 
 
 @dataclass(slots=True)
@@ -181,6 +212,33 @@ class Wish:
     """Tokens that there is room for in its own limits."""
 
 
+class Choice(NamedTuple):
+    """What an answer drafts in the next decode."""
+
+    source: Source
+    n: int
+    """Tokens at most."""
+    least: float
+    """What one of them costs, in tokens: with less chance it does not pay."""
+    expected: float
+    """How many of them will hold."""
+    rate: float
+    """Tokens a second of the decode with it."""
+
+
+class _Plan(NamedTuple):
+    """A decode with the drafts that are chosen so far."""
+
+    n: int
+    """Its tokens."""
+    gain: float
+    """Those that it brings."""
+    before_s: float
+    """What a draft model takes before it: the time of the longest of its drafts, for it makes them together."""
+    rate: float
+    """Tokens a second without any draft."""
+
+
 @dataclass(slots=True)
 class Speculator:
     """Decides on the drafts of one cache's decodes."""
@@ -189,47 +247,54 @@ class Speculator:
     rest: int = 0
     """Decodes without drafts that come next."""
 
-    def lengths(self, wishes: Sequence[Wish], n_tokens: int, n_room: int) -> list[int]:
-        """How many tokens each answer drafts in a decode that has `n_tokens` without drafts, `n_room` more at most.
+    def rate(self, n_tokens: int) -> float:
+        """Tokens a second of a decode of `n_tokens` without drafts; 0 = not known yet."""
+        return n_tokens / self.cost.seconds(n_tokens) if self.cost.is_known else 0.0
+
+    def choose(self, wishes: Sequence[Wish], n_tokens: int, n_room: int) -> list[Choice | None]:
+        """What each answer drafts in a decode that has `n_tokens` without drafts, `n_room` more at most.
 
         The answers with the longest matches come first.
         """
-        chosen = [0] * len(wishes)
+        chosen: list[Choice | None] = [None] * len(wishes)
         if self.rest:
             self.rest -= 1
             return chosen
-        if not self.cost.is_known:
+        if not (rate := self.rate(n_tokens)):
             return chosen
-        alone_s = self.cost.seconds(n_tokens)
-        rate = n_tokens / alone_s
+        plan, alone_s = _Plan(n_tokens, float(n_tokens), 0.0, rate), n_tokens / rate
         limit_s = alone_s * PATIENCE_OF_OTHERS if n_tokens > 1 else float("inf")
-        n, gain = n_tokens, float(n_tokens)
-        for at in sorted(range(len(wishes)), key=lambda at: -wishes[at].speculation.drafter.n_matched):
-            wish = wishes[at]
-            own = min(wish.most, n_room)
-            if own <= 0 or not wish.speculation.drafter.n_matched:
-                continue
-            most_s = min(limit_s, self.cost.seconds(n) + wish.speculation.account / rate)
-            length, more = self._length(wish.speculation, own, n, gain, most_s)
-            chosen[at] = length
-            n, gain, n_room = n + length, gain + more, n_room - length
+        for at in sorted(range(len(wishes)), key=lambda at: -wishes[at].speculation.n_matched):
+            one, own = wishes[at].speculation, min(wishes[at].most, n_room)
+            most_s = min(limit_s, self._seconds(plan) + one.account / rate)
+            sources = (source for source in one.sources if source.drafter.n_matched)
+            found = [*filter(None, (self._length(source, own, plan, most_s) for source in sources))]
+            if found:
+                chosen[at] = best = max(found, key=lambda choice: choice.rate)
+                before_s = max(plan.before_s, best.source.drafter.seconds(best.n))
+                plan = _Plan(plan.n + best.n, plan.gain + best.expected, before_s, rate)
+                n_room -= best.n
         return chosen
 
-    def _length(self, one: Speculation, most: int, n: int, gain: float, limit_s: float) -> tuple[int, float]:
-        """How many tokens this answer drafts beside `n` others that bring `gain`, and how many of it will hold."""
-        seconds, odds, matched = self.cost.seconds, one.odds.of, one.drafter.n_matched
-        best, length, expected = gain / seconds(n), 0, 0.0
-        least = MARGIN * best
+    def _seconds(self, plan: _Plan) -> float:
+        return self.cost.seconds(plan.n) + plan.before_s
+
+    def _length(self, source: Source, most: int, plan: _Plan, limit_s: float) -> Choice | None:
+        """The draft of this source that brings the most beside what is planned; None if none pays."""
+        odds, drafter, alone_s = source.odds.of, source.drafter, self._seconds(plan)
+        best, fastest = None, plan.gain / alone_s
+        least = MARGIN * fastest
         chance, more = 1.0, 0.0
-        for at in range(most):
-            chance *= odds(matched + at)
+        for n in range(1, most + 1):
+            chance *= odds(drafter.n_matched + n - 1)
             more += chance
-            took_s = seconds(n + at + 1)
+            took_s = self.cost.seconds(plan.n + n) + max(plan.before_s, drafter.seconds(n))
             if took_s > limit_s or chance < HOPELESS:
                 break
-            if (gain + more) / took_s > best and more > least * (took_s - seconds(n)):
-                best, length, expected = (gain + more) / took_s, at + 1, more
-        return length, expected
+            if (plan.gain + more) / took_s > fastest and more > least * (took_s - alone_s):
+                fastest = (plan.gain + more) / took_s
+                best = Choice(source, n, (took_s - alone_s) * plan.rate / n, more, fastest)
+        return best
 
     def observe(self, n_tokens: int, n_drafted: int, seconds: float, token_s: float) -> float:
         """A decode of `n_tokens` without prompts, `n_drafted` of them in drafts, took so long. Returns what one drafted

@@ -182,7 +182,7 @@ class TaskQueue:
             live=len(self.running),
             waiting=len(self.waiting),
             checkpoint_bytes=self.pool.checkpoints.size_bytes,
-            draft_bytes=sum(task.speculation.drafter.size_bytes for task in self.running if task.speculation),
+            draft_bytes=sum(task.speculation.size_bytes for task in self.running if task.speculation),
             ram_bytes=snapshots.ram_bytes,
             disk_bytes=snapshots.disk_bytes,
             sequences=tuple(

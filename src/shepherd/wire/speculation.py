@@ -16,8 +16,8 @@ from shepherd.wire.table import OBJECTS, STRING, Field, FieldKind, body_schema, 
 _N_MAX = integer(0, limit.MAX_DRAFT)
 _PARTS = (
     Field("n_max", _N_MAX, "Tokens of a draft at most; 0 = no drafts (llama-server)."),
-    Field("n_min", integer(0, limit.INT32_MAX), "Without effect: about llama-server's draft models."),
-    Field("p_min", number(0, 1), "Without effect: about llama-server's draft models."),
+    Field("n_min", integer(0, limit.INT32_MAX), "Without effect: what drafts cost and save decides."),
+    Field("p_min", number(0, 1), "Without effect: what drafts cost and save decides."),
 )
 _OBJECT = inside(*_PARTS)
 

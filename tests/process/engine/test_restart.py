@@ -9,6 +9,7 @@ import sys
 import threading
 from array import array
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,11 @@ from tests.process.engine.test_contract import expected, job, steps, tokens
 from tests.process.engine.test_worker import nothing_is_left
 from tests.unit.engine.kinds import GatedRuntime, Setup, child
 
-from shepherd.core import EngineDown, InvalidRequest
+from shepherd.core import EngineDown, EngineError, InvalidRequest, Sampling
 from shepherd.engine.base import Admitted, Chunk, Decoded, Job
 from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.kv.pool import Tiers
-from shepherd.engine.llamacpp.model import CacheOptions, ModelOptions
+from shepherd.engine.llamacpp.model import CacheOptions, DraftOptions, ModelOptions
 from shepherd.engine.llamacpp.remote import RemoteLlama
 from shepherd.engine.llamacpp.runtime import ContextOptions
 from shepherd.engine.scheduler import EngineOptions
@@ -273,6 +274,28 @@ def lamb(**engine: object) -> ModelOptions:
     context = ContextOptions(n_ctx=1024, n_seq=8, n_outputs=2, n_threads=1)
     options = EngineOptions(sequences=2, **engine)  # type: ignore[arg-type]
     return ModelOptions(catalog.embedded(), "chat", (CacheOptions("main", context, options, 4),), n_threads=1)
+
+
+async def test_a_child_has_the_draft_model_too(tmp_path: Path) -> None:
+    """An error of its loading comes from there."""
+    options, small = lamb(speculate=True), ContextOptions(512, n_seq=4, n_threads=1)
+    drafts = {
+        path: replace(options, caches=(replace(options.caches[0], draft=DraftOptions(path, small)),))
+        for path in (tmp_path / "nowhere.gguf", catalog.embedded())
+    }
+    (tmp_path / "nowhere.gguf").write_bytes(b"GGUF")
+    with pytest.raises(EngineError, match=r"nowhere\.gguf cannot be loaded"):
+        RemoteLlama(drafts[tmp_path / "nowhere.gguf"], title="cache 'main'")
+    model = RemoteLlama(drafts[catalog.embedded()], title="cache 'main'")
+    (engine,) = model.engines
+    try:
+        wanted = Job(array("i", range(10, 40)), 20, Sampling(temperature=0))
+        plain = await steps(engine.submit(replace(wanted, speculate=0)))
+        drafted = await steps(engine.submit(wanted))
+        assert plain[1:] == drafted[1:]
+    finally:
+        engine.close()
+        model.free()
 
 
 async def test_conversations_come_back_from_host_memory_without_a_prefill() -> None:

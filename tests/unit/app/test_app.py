@@ -11,7 +11,7 @@ import re
 import time
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import psutil
@@ -45,6 +45,7 @@ from shepherd.core import (
     fold,
 )
 from shepherd.core.pairs import Pairs
+from shepherd.engine.llamacpp.runtime import LlamaRuntime
 from shepherd.engine.llamacpp.selftest import build_id
 from shepherd.engine.scheduler import EngineOptions
 from shepherd.memory.records import Entry
@@ -111,7 +112,30 @@ async def test_the_engine_drafts_as_the_configuration_says(tmp_path: Path, text:
     async with loaded(make(tmp_path, f"speculate = {text}")) as app:
         (backend,) = app._backends().values()
         expected = {"true": True, "false": False}.get(text, EngineOptions().speculate)
-        assert in_process(backend.engine)._scheduler._decode.speculates is expected
+        assert in_process(backend.engine)._scheduler._decode.drafting.speculates is expected
+
+
+async def test_each_cache_has_its_draft_model_over_one_copy_of_its_weights(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "shepherd.app.loading")
+    model = '[models.lamb]\npath = "embedded"\ndraft = "embedded"\n'
+    caches = "".join(f'[caches.{name}]\nmodel = "lamb"\nn_ctx = 512\n{more}' for name, more in (
+        ("a", ""), ("b", "speculate = false\n"), ("c", 'draft = "none"\n')))  # fmt: skip
+    async with loaded(make(tmp_path, model + caches)) as app:
+        engines = [in_process(backend.engine) for backend in app._backends().values()]
+        drafting = [engine._scheduler._decode.drafting for engine in engines]
+        assert [each.speculates for each in drafting] == [True, False, False], "a draft model is there to draft"
+        models = [each.model for each in drafting]
+        assert models[0] is not None
+        assert models[1] is not None
+        assert models[2] is None
+        one, two = (cast(LlamaRuntime, each._runtime)._weights for each in (models[0], models[1]))
+        assert one is two
+        assert one is not cast(LlamaRuntime, engines[0]._runtime)._weights
+        assert await ask(app) == "Hello! How can I help you?"
+        assert caplog.text.count("lamb.gguf drafts its answers, where that pays") == 2
+    assert one.handle == 0, "it was freed"
 
 
 async def test_a_library_that_crashed_in_the_self_test_runs_without_extra_buffers_and_says_so(

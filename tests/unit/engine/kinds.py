@@ -11,11 +11,11 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.fake_engine import BYTES, FakeRuntime, FakeVocabulary, Faults, SteadyCost
+from tests.fake_engine import BYTES, FakeRuntime, FakeVocabulary, Faults, SteadyCost, drafts_by
 from tests.places import ROOT
 
 from shepherd.engine.base import Chunk, Decoded, Engine
@@ -84,7 +84,7 @@ def in_process(setup: Setup) -> InProcessEngine:
     options = EngineOptions(sequences=setup.sequences, queue=setup.queue, stall_s=setup.stall_s)
     constrainer = Constrainer(FakeVocabulary(), frozenset({END})) if setup.has_grammars else None
     engine = InProcessEngine(GatedRuntime(setup), options=options, constrainer=constrainer)
-    engine._scheduler._decode = replace(engine._scheduler._decode, speculator=Speculator(SteadyCost(0.01)))
+    drafts_by(engine._scheduler, speculator=Speculator(SteadyCost(0.01)))
     return engine
 
 

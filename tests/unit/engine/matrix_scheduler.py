@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import replace
 from random import Random
 from typing import Any, cast
 
-from tests.fake_engine import SilentLoop, SteadyCost, scheduler_on
+from tests.fake_engine import SilentLoop, SteadyCost, drafts_by, scheduler_on
 
 from shepherd.core import Evicted, Sampling
 from shepherd.engine.base import Admitted, Chunk, Done, Job, Span, Ticket
@@ -126,8 +125,7 @@ def tell_drafts(
     and counts. The drafts are the answers from before, most of them with a token changed, so that some of each is
     refused. Others are computed beside them, and conversations leave the small cache for the next ones."""
     bench = Bench(weights, options, runtime)
-    decode = bench.scheduler._decode
-    bench.scheduler._decode = replace(decode, speculator=Speculator(SteadyCost(0.0)))
+    drafts_by(bench.scheduler, speculator=Speculator(SteadyCost(0.0)))
     n_different = 0
     for _ in range(n):
         prompts = [bench.say(bench.random.randint(8, 40)) for _ in range(bench.random.randint(1, 3))]

@@ -12,10 +12,23 @@ from random import Random
 from typing import Any, cast
 
 import pytest
-from tests.fake_engine import PLAIN, RECURRENT, SLOW, FakeRuntime, SilentLoop, SteadyCost, scheduler_on
+from tests.fake_engine import (
+    PLAIN,
+    RECURRENT,
+    SLOW,
+    FakeRuntime,
+    SilentLoop,
+    SteadyCost,
+    SteadySpeed,
+    Ticking,
+    check_lines,
+    drafts_by,
+    scheduler_on,
+)
 
 from shepherd.core import ContextFull, Evicted, RateLimited, Sampling
 from shepherd.engine.base import Admitted, Done, Job, Memory, PromptScores, Scored, Span, Special, Ticket
+from shepherd.engine.draft_model import DraftModel
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv.ledger import Resident
 from shepherd.engine.kv.plan import kept_tokens
@@ -121,6 +134,12 @@ class Sent:
 SYSTEMS = (tuple(range(1, 21)), tuple(range(2, 12)), ())
 
 
+def mistaken(tokens: Sequence[int]) -> int:
+    """The draft model: it guesses as the model does, but for some tokens."""
+    token = model(tokens)
+    return token if sum(tokens) % 7 else (token + 1) % END
+
+
 class Day:
     """A day in the life of one cache: everything that clients and the thread do, at random."""
 
@@ -149,6 +168,11 @@ class Day:
             memory=memory,
             pays_for_idle=seed % 3 == 0,
         )
+        self.draft_model: DraftModel | None = None
+        if seed % 4 == 2:
+            small = FakeRuntime(mistaken, frozenset({END}), n_ctx=150, n_seq=4, n_batch=256, n_outputs=4)
+            self.small, clock = small, Ticking(0.001)
+            self.draft_model = DraftModel(small, END + 1, speed=SteadySpeed(0.001, 0.0001), clock=clock)
         self.scheduler = kind(
             self.runtime,
             EngineOptions(
@@ -164,12 +188,13 @@ class Day:
             is_urgent=self.is_urgent,
             on_ready=on_ready,
             constrainer=CONSTRAINER,
+            draft_model=self.draft_model,
         )
         if seed % 5 < 2:  # answers that have just begun stand for prompts
             self.scheduler._decode = replace(self.scheduler._decode, speed=SLOW)
         # Decodes of many tokens are cheap here: drafts pay wherever they have a chance.
         speculator = Speculator(SteadyCost(0.01))
-        self.scheduler._decode = replace(self.scheduler._decode, speculator=speculator)
+        drafts_by(self.scheduler, speculator=speculator)
         self.sent: list[Sent] = []
 
     def is_urgent(self) -> bool:
@@ -264,6 +289,8 @@ class Day:
     def everything_agrees(self) -> None:
         ledger = self.scheduler.pool.ledger
         ledger.check_self()
+        if self.draft_model is not None:
+            check_lines(self.draft_model, self.small)
         assert ledger.used == len(self.runtime.cells)
         for resident in ledger:
             held = [resident.tokens[at] for at in self.indexes(resident)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from typing import Any, cast
 
@@ -22,6 +22,7 @@ from shepherd.engine.speculation import (
     REFILL,
     REST,
     DecodeCost,
+    Source,
     Speculation,
     Speculator,
     Wish,
@@ -86,9 +87,8 @@ class Bench:
 def bench(*texts: bytes, part: float = FLAT, runtime: type[FakeRuntime] = FakeRuntime, **options: Any) -> Bench:
     mine = {"n_outputs": 16, "n_batch": 64} | {name: options.pop(name) for name in _RUNTIME & options.keys()}
     made = runtime(spell(*(texts or (TEXT, OTHER))), frozenset({END}), **mine)
-    scheduler = scheduler_on(made, **{"speculate": True} | options)
-    scheduler._decode = replace(scheduler._decode, speculator=Speculator(SteadyCost(part)))
-    return Bench(scheduler, made)
+    drafting = {"speculator": Speculator(SteadyCost(part))} | options.pop("drafting", {})
+    return Bench(scheduler_on(made, drafting=drafting, **{"speculate": True} | options), made)
 
 
 _RUNTIME = frozenset({"n_ctx", "n_seq", "n_outputs", "n_batch", "memory", "faults"})
@@ -203,8 +203,7 @@ def test_no_draft_has_more_rows_or_tokens_than_a_decode_may() -> None:
 
 
 def test_no_draft_reaches_beyond_the_last_position() -> None:
-    one = bench()
-    one.scheduler._decode = replace(one.scheduler._decode, n_positions=40)
+    one = bench(drafting={"n_positions": 40})
     ticket = one.submit(b"x|a quick")
     one.finish()
     ends = [chunk.position + len(chunk.tokens) for batch in one.runtime.batches for chunk in batch if chunk.each]
@@ -233,7 +232,7 @@ def test_a_draft_drops_no_conversation_and_takes_no_cell_that_an_answer_needs() 
         tickets = [one.submit(b"x|a quick", predicted=longer), one.submit(b"y|a quick", predicted=longer)]
         one.finish()
         assert [answer(ticket) for ticket in tickets] == [TEXT[len("a quick") :]] * 2
-        assert one.scheduler._decode.speculator.rest == 0, "the library had room for each"
+        assert one.scheduler._decode.drafting.speculator.rest == 0, "the library had room for each"
         totals = one.scheduler.queue.stats()
         dropped[speculate] = totals.dropped, totals.preemptions
     assert dropped[True] == dropped[False] == (0, 0)
@@ -252,7 +251,7 @@ def test_where_the_library_has_no_room_for_a_draft_the_answer_goes_on_without() 
     assert answer(ticket) == TEXT[len("a quick") :]
     assert done(ticket).drafted == 0
     assert one.scheduler.queue.stats().dropped == 0
-    assert 0 < one.scheduler._decode.speculator.rest <= REST
+    assert 0 < one.scheduler._decode.drafting.speculator.rest <= REST
 
 
 def test_a_side_task_drafts_nothing_beside_a_conversation() -> None:
@@ -375,12 +374,17 @@ class Stubborn(SuffixDrafter):
     def extend(self, tokens: Sequence[int]) -> None:
         pass
 
-    def propose(self, n: int) -> array[int]:
+    def propose(self, n: int, least: float = 0.0) -> array[int]:
         return array("i", range(n))
 
 
 def told(n_matched: int = 40, most: int = 32) -> Wish:
-    return Wish(Speculation(Stubborn(n_matched), most), most)
+    source = Source(Stubborn(n_matched))
+    return Wish(Speculation((source,), most, chosen=source), most)
+
+
+def lengths(speculator: Speculator, wishes: Sequence[Wish], n_tokens: int, n_room: int) -> list[int]:
+    return [choice.n if choice else 0 for choice in speculator.choose(wishes, n_tokens, n_room)]
 
 
 @pytest.mark.parametrize("part", [0.01, 0.1, 0.3, 0.6, 1.0])
@@ -389,7 +393,7 @@ def test_drafts_that_never_hold_cost_the_loan_and_stop_within_32_tokens(part: fl
     cost, wish = SteadyCost(part), told(n_matched)
     speculator, speculation, n_lost, n_early = Speculator(cost), wish.speculation, 0.0, 0.0
     for at in range(640):
-        (n,) = speculator.lengths([wish], 1, 40)
+        (n,) = lengths(speculator, [wish], 1, 40)
         extra = cost.seconds(1 + n) / cost.seconds(1) - 1
         n_lost += extra
         if n:
@@ -406,7 +410,7 @@ def test_drafts_come_back_where_an_answer_begins_to_copy() -> None:
     cost, wish = SteadyCost(0.3), told(40)
     speculator, speculation, took, n_tokens = Speculator(cost), wish.speculation, 0.0, 0
     while n_tokens < 1000:
-        (n,) = speculator.lengths([wish], 1, 40)
+        (n,) = lengths(speculator, [wish], 1, 40)
         n_held = n if n_tokens >= 100 else 0
         took += cost.seconds(1 + n)
         n_tokens += 1 + n_held
@@ -418,27 +422,27 @@ def test_drafts_come_back_where_an_answer_begins_to_copy() -> None:
 
 
 def test_where_two_tokens_cost_as_much_as_two_decodes_nothing_is_drafted() -> None:
-    assert Speculator(SteadyCost(1.0)).lengths([told()], 1, 40) == [0]
-    assert Speculator(SteadyCost(0.1)).lengths([told()], 1, 40) > [8]
+    assert lengths(Speculator(SteadyCost(1.0)), [told()], 1, 40) == [0]
+    assert lengths(Speculator(SteadyCost(0.1)), [told()], 1, 40) > [8]
 
 
 def test_drafts_shrink_beside_busy_streams() -> None:
-    lengths = {n: sum(Speculator(SteadyCost(0.2)).lengths([told() for _ in range(n)], n, 60)) for n in (1, 2, 4, 8)}
-    assert lengths[1] > lengths[2]
+    drafted = {n: sum(lengths(Speculator(SteadyCost(0.2)), [told() for _ in range(n)], n, 60)) for n in (1, 2, 4, 8)}
+    assert drafted[1] > drafted[2]
     for n in (2, 4, 8):
         cost = SteadyCost(0.2)
-        assert cost.seconds(n + lengths[n]) <= PATIENCE_OF_OTHERS * cost.seconds(n) + 1e-9
-        assert lengths[n] > 0
+        assert cost.seconds(n + drafted[n]) <= PATIENCE_OF_OTHERS * cost.seconds(n) + 1e-9
+        assert drafted[n] > 0
     steep = Speculator(SteadyCost(1.0))
-    assert sum(steep.lengths([told() for _ in range(8)], 8, 60)) == 0
+    assert sum(lengths(steep, [told() for _ in range(8)], 8, 60)) == 0
 
 
 def test_the_surest_answer_drafts_first_and_rooms_are_shared() -> None:
     speculator = Speculator(SteadyCost(0.01))
-    assert speculator.lengths([told(4), told(60)], 2, 5)[0] == 0
-    assert sum(speculator.lengths([told(60), told(60)], 2, 5)) == 5
-    assert speculator.lengths([told(0)], 1, 40) == [0], "no place, no draft"
-    assert speculator.lengths([told(60, most=3)], 1, 40) == [3]
+    assert lengths(speculator, [told(4), told(60)], 2, 5)[0] == 0
+    assert sum(lengths(speculator, [told(60), told(60)], 2, 5)) == 5
+    assert lengths(speculator, [told(0)], 1, 40) == [0], "no place, no draft"
+    assert lengths(speculator, [told(60, most=3)], 1, 40) == [3]
 
 
 @pytest.mark.parametrize("seed", range(4))

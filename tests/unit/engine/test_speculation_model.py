@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.fake_engine import SilentLoop, SteadyCost, scheduler_on
+from tests.fake_engine import SilentLoop, SteadyCost, SteadySpeed, Ticking, scheduler_on
 
 from shepherd.core import Sampling
 from shepherd.engine.base import Done, Job, Scored, Ticket
+from shepherd.engine.draft_model import DraftModel
 from shepherd.engine.grammar.mask import Constrainer
-from shepherd.engine.llamacpp.library import C
+from shepherd.engine.llamacpp.library import C, quantize
 from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
 from shepherd.engine.llamacpp.weights import Weights
 from shepherd.engine.speculation import Speculator
@@ -28,23 +29,27 @@ PROMPT = "<|im_start|>user\nWhy is the sky blue?<|im_end|>\n<|im_start|>assistan
 
 
 class Drawing:
-    """A scheduler on the embedded model, on which drafts cost nothing."""
+    """A scheduler on the embedded model, on which drafts cost nothing, and those of a draft model a tenth."""
 
-    def __init__(self, weights: Weights) -> None:
+    def __init__(self, weights: Weights, drafting: Weights | None = None) -> None:
         self.weights = weights
         self.runtime = LlamaRuntime(weights, ContextOptions(1024, 8, n_outputs=24, n_threads=1, **_F32))
-        self.scheduler = scheduler_on(self.runtime)
-        self.scheduler._decode = replace(
-            self.scheduler._decode,
-            speculator=Speculator(SteadyCost(0.0)),
-            constrainer=Constrainer(weights, weights.end_tokens),
-        )
+        self.draft_model = None
+        if drafting is not None:
+            small = LlamaRuntime(drafting, ContextOptions(512, 4, n_threads=1, **_F32))
+            self.draft_model = DraftModel(
+                small, weights.n_vocab, speed=SteadySpeed(0.001, 0.0001), clock=Ticking(0.001)
+            )
+        speculator = Speculator(SteadyCost(0.0))
+        self.scheduler = scheduler_on(self.runtime, draft_model=self.draft_model, drafting={"speculator": speculator})
+        constrainer = Constrainer(weights, weights.end_tokens)
+        self.scheduler._decode = replace(self.scheduler._decode, constrainer=constrainer)
         self.prompt = array("i", weights.tokenize(PROMPT))
 
     def draw(self, sampling: Sampling, expected: Sequence[Sequence[int]] = (), **job: Any) -> tuple[list[Any], Done]:
         """The steps of one answer that are tokens, and its end; with drafts of what is expected behind the prompt."""
         texts = tuple(array("i", [*self.prompt[-3:], *text]) for text in expected)
-        n, most = job.pop("max_tokens", 12), 16 * bool(texts)
+        n, most = job.pop("max_tokens", 12), job.pop("speculate", 16 * bool(texts))
         wanted = Job(self.prompt, n, sampling, speculate=most, predicted=texts, **job)
         ticket = Ticket(wanted, cast(Any, SilentLoop()))
         self.scheduler.queue.add(ticket)
@@ -75,6 +80,34 @@ def drawing(exact: Weights) -> Iterator[Drawing]:
     made = Drawing(exact)
     yield made
     made.runtime.close()
+
+
+@pytest.mark.parametrize("kind", ["itself", "Q4_0"])
+def test_what_a_draft_model_guesses_changes_no_answer(exact: Weights, tmp_path: Path, kind: str) -> None:
+    """It guesses all where it is the same model, and most where it is rounded to four bits."""
+    drafting = exact
+    if kind != "itself":
+        quantize(exact.path, tmp_path / "small.gguf", "Q4_0")
+        drafting = Weights.load(tmp_path / "small.gguf")
+    one = Drawing(exact, drafting)
+    n_drafted = n_accepted = 0
+    for seed, sampling in enumerate((Sampling(temperature=0), Sampling(temperature=0), HOT, Sampling(mirostat=2))):
+        wanted = replace(sampling, seed=seed)
+        grammar = LETTERS if seed == 1 else None
+        plain, _ = one.draw(wanted, max_tokens=40, grammar=grammar, speculate=0)
+        drafted, done = one.draw(wanted, max_tokens=40, grammar=grammar, speculate=16)
+        assert drafted == plain
+        n_drafted += done.drafted
+        n_accepted += done.accepted
+        if kind == "itself" and seed == 0:
+            assert done.accepted == done.drafted > 0
+    assert 10 < n_accepted < n_drafted
+    assert one.draft_model is not None
+    assert any(len(line.held) for line in one.draft_model._lines.values()), "it was the draft model"
+    one.draft_model.close()
+    one.runtime.close()
+    if drafting is not exact:
+        drafting.close()
 
 
 SAMPLINGS = {

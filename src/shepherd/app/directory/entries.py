@@ -29,9 +29,11 @@ from shepherd.config import AdapterConfig, CacheConfig, Config, KvConfig, ModelC
 from shepherd.core import ConfigError, Sampling, ShepherdError
 from shepherd.core.status import ModelCard, ModelKind
 from shepherd.engine.llamacpp import rpc
-from shepherd.models import catalog, gguf, gguf_file, soundness
+from shepherd.models import catalog, draft, gguf, gguf_file, soundness
 from shepherd.models.adapter import Adapter, read_adapter
 from shepherd.models.checkpoint import Checkpoint, read_checkpoint
+from shepherd.models.draft import NONE as NO_DRAFT
+from shepherd.models.draft import DraftFile
 from shepherd.models.projector import ProjectorFile, find_projector
 from shepherd.models.sizing import (
     LARGEST_DEFAULT_CONTEXT,
@@ -71,6 +73,7 @@ class CachePlan:
 
     cache: CacheConfig
     cells: Cells
+    draft: DraftFile | None = None
 
     @property
     def n_ctx(self) -> int:
@@ -220,7 +223,9 @@ class ModelRegistry:
             if entry.plans and entry.header is not None and entry.header.path.samefile(header.path):
                 return cache if entry is old else entry.plans[0].cache
         name = _free_name(beside or model_name(spec), self.entries)
-        cache = replace(cache, name=_free_name(name, [each.name for each in config.caches]), model=name, description="")
+        cache = replace(
+            cache, name=_free_name(name, [each.name for each in config.caches]), model=name, draft=None, description=""
+        )
         path = spec if spec == "embedded" else str(header.path)
         greedy = Sampling(temperature=0)  # the embedded model is too small to sample from
         model = replace(
@@ -231,6 +236,7 @@ class ModelRegistry:
             dialect=None,
             chat_template=None,
             mmproj=None,
+            draft=None,
             constrain_calls=True,
             pooling=None,
             adapters=(),
@@ -330,6 +336,11 @@ class ModelRegistry:
         if isinstance(header, Checkpoint):
             return self._made(model, header, (self._checkpoint_plan(model, header),))
         if kind_of(header, model.pooling) != "chat":
+            if model.draft not in {None, NO_DRAFT}:
+                raise ConfigError(
+                    f"{header.path.name} makes vectors or scores, for which there are no drafts; leave draft out",
+                    key=f"models.{model.name}.draft",
+                )
             for cache in self._config.caches:
                 if cache.model == model.name and cache.window is not None:
                     logger.warning(
@@ -343,7 +354,12 @@ class ModelRegistry:
         buffers = projector.buffer_bytes if projector else 0
         left = self._left + self._elsewhere(model)
         plans: list[CachePlan] = []
-        for cache in (each for each in self._config.caches if each.model == model.name):
+        caches = [each for each in self._config.caches if each.model == model.name]
+        drafts = {cache.name: self._draft(model, header, cache) for cache in caches}
+        drafting = draft.fits(filter(None, drafts.values()))
+        left -= sum(each.least for each in drafting)
+        buffers += sum(each.needed - each.least for each in drafting)
+        for cache in caches:
             cells = cells_of(header, model, cache, self._config.kv, flash_attention=self._machine.flash_attention)
             taken = fit(header, [plan.cells for plan in plans])
             room = left - beside - ((taken.least if cache.n_ctx else taken.needed) if plans else 0)
@@ -357,7 +373,7 @@ class ModelRegistry:
                 tier=self._config.kv.ram_bytes // len(self._config.caches),
             )
             cells = replace(cells, n_ctx=n_ctx)
-            plans.append(CachePlan(cache, cells))
+            plans.append(CachePlan(cache, cells, drafts[cache.name]))
         entry = self._made(model, header, tuple(plans), projector, beside)
         if model.rpc_servers and entry.residency.n_bytes > self._left:
             raise ConfigError(
@@ -385,6 +401,28 @@ class ModelRegistry:
         except ConfigError as error:
             raise ConfigError(error.message, key=f"models.{model.name}.mmproj") from error
 
+    def _draft(self, model: ModelConfig, header: gguf.Header, cache: CacheConfig) -> DraftFile | None:
+        """The draft model of a cache. Raises: `ConfigError` for one that cannot draft for this model."""
+        spec, key = (model.draft, f"models.{model.name}.draft") if cache.draft is None else (
+            cache.draft, f"caches.{cache.name}.draft"
+        )  # fmt: skip
+        if spec is None or spec == NO_DRAFT:
+            return None
+        if cache.repeatable:
+            if cache.draft is None:
+                return None  # it is for the other caches of the model
+            raise ConfigError("a repeatable answer is computed without drafts; leave draft out", key=key)
+        try:
+            found = self._header(spec)
+            if isinstance(found, Checkpoint):
+                raise ConfigError(f"{spec} is for TensorRT-LLM, and guesses for no other library; name a GGUF file")
+            check_draft(found, header)
+        except ConfigError as error:
+            raise ConfigError(error.message, key=key) from error
+        flash_attention = self._machine.flash_attention if model.flash_attn is None else model.flash_attn
+        cells = draft.cells_of(found, cache.n_ctx, cache.sequences, flash_attention=flash_attention)
+        return DraftFile(found, cells)
+
     def _checkpoint_plan(self, model: ModelConfig, header: Checkpoint) -> CachePlan:
         """The one cache that TensorRT-LLM makes of a model. Raises: `ConfigError`, also without the library."""
         tensorrt.check(model, header, model.tensorrt.over(self._config.tensorrt).python)
@@ -396,6 +434,11 @@ class ModelRegistry:
                 "sequences",
                 key=f"caches.{others[0].name}.model",
             )
+        for key, spec in ((f"models.{model.name}.draft", model.draft), (f"caches.{cache.name}.draft", cache.draft)):
+            if spec not in {None, NO_DRAFT}:
+                raise ConfigError(
+                    "TensorRT-LLM has no draft models here; leave draft out, or run a GGUF file with llama.cpp", key=key
+                )
         if cache.repeatable:
             raise ConfigError(
                 "TensorRT-LLM gives no repeatable answers; leave it out, or run a GGUF file with llama.cpp",
@@ -428,9 +471,11 @@ class ModelRegistry:
         found = fit(header, [plan.cells for plan in plans])
         if model.rpc_servers:
             found = staying(found, header, model.gpu_layers)
+        drafting = draft.fits(plan.draft for plan in plans if plan.draft is not None)
         # The buffers are an estimate: where only the rest fits exactly, they do not refuse a model.
-        least = found.least + beside
+        least = found.least + beside + sum(each.least for each in drafting)
         buffers = found.needed - found.least + (projector.buffer_bytes if projector else 0)
+        buffers += sum(each.needed - each.least for each in drafting)
         n_bytes = least + min(buffers, max(0, self._left - least))
         card = _card(model, header, plans, n_tokens, n_bytes, projector=projector)
         residency = _residency(model, n_bytes)
@@ -559,6 +604,13 @@ def chat_format(
         key=f"models.{model.name}.chat_template",
         derive=derived_dialect,
     )
+
+
+def check_draft(found: gguf.Header, header: gguf.Header) -> None:
+    """Raises: `ConfigError` where the first model cannot draft for the second one."""
+    if kind_of(found) != "chat":
+        raise ConfigError(f"{found.path.name} makes vectors or scores, and guesses no text; name a model that chats")
+    draft.check(found, header)
 
 
 def _free_name(name: str, taken: Collection[str]) -> str:

@@ -15,8 +15,12 @@ from shepherd.cli import configure, render
 from shepherd.cli.text import format_age, format_size
 from shepherd.config import CacheConfig, KvConfig, ModelConfig
 from shepherd.core import ConfigError
-from shepherd.models import catalog
+from shepherd.models import catalog, gguf
 from shepherd.models.checkpoint import Checkpoint
+from shepherd.models.draft import NONE as NO_DRAFT
+from shepherd.models.draft import DraftFile
+from shepherd.models.draft import cells_of as cells_of_draft
+from shepherd.models.draft import fits as fits_of_drafts
 from shepherd.models.pulled import pulled_models
 from shepherd.models.sizing import fit
 from shepherd.wire.names import find_name
@@ -39,14 +43,19 @@ NO_TEMPLATE = "none; chats use ChatML unless chat_template names one"
 def find_file(config: Config, name: str) -> Path:
     """What to load for a name: an alias, a model of the configuration, or one of the catalogue. Raises:
     `ConfigError`."""
+    known = find_entry(config, name)
+    return catalog.find(known.path, env=os.environ, home=Path.home(), cwd=Path.cwd())
+
+
+def find_entry(config: Config, name: str) -> ModelConfig:
+    """The model of the configuration that a name stands for; another model as if it were in it."""
     from shepherd.app.directory.names import Names
 
     names = Names(config, os.environ)
     names.see_pulled({model.name: model for model in pulled_models(names.folder)})
     meaning = names.meaning(name)
     known = find_name(meaning, [each.name for each in config.models])
-    spec = next((each.path for each in config.models if each.name == known), meaning)
-    return catalog.find(spec, env=os.environ, home=Path.home(), cwd=Path.cwd())
+    return next((each for each in config.models if each.name == known), ModelConfig(name, path=meaning))
 
 
 def list_models(config: Config) -> Iterator[dict[str, Any]]:
@@ -174,14 +183,18 @@ def show_configured(options: Mapping[str, Any], *, as_json: bool) -> None:
     render.show("'shepherd models list' shows the other models on this machine.")
 
 
-def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
+def show_one(options: Mapping[str, Any], *, name: str, draft: str | None, as_json: bool) -> None:
     """Print the facts about one model. Raises: `ConfigError`, `EngineError` when it cannot be found or read."""
     from shepherd.app.directory.entries import cells_of, chat_format, kind_of, read
     from shepherd.app.directory.here import trained as trained_of
     from shepherd.engine.llamacpp.library import repacked_types
 
-    path = find_file(configure.read_config(options, looks=True), name)
+    config = configure.read_config(options, looks=True)
+    path = find_file(config, name)
     header = read(path)
+    entry = find_entry(config, name)
+    own = (cache.draft for cache in config.caches if cache.model == entry.name)
+    drafting = draft or entry.draft or next(filter(None, own), None)
     model = ModelConfig(name, path=str(path))
     chat = chat_format(model, header)
     dialect = None if chat.is_ours else chat.dialect.name
@@ -199,6 +212,7 @@ def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
         )
         for n_ctx in sizes
     }
+    found_draft = _draft(config, drafting, header) if drafting not in {None, NO_DRAFT} else None
     if as_json:
         render.show_json(
             {
@@ -215,6 +229,7 @@ def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
                 "thinking": chat.dialect.thinks,
                 "memory_bytes": {str(n_ctx): found.needed for n_ctx, found in fits.items()},
                 "memory": {str(n_ctx): asdict(found) for n_ctx, found in fits.items()},
+                **({"draft": found_draft} if found_draft else {}),
             }
         )
         return
@@ -232,6 +247,12 @@ def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
         "Tools": "yes" if chat.shows_tools else "no",
         "Thinking": "yes" if chat.dialect.thinks else "no",
     }
+    if found_draft:
+        rows["Draft model"] = found_draft["path"]
+        rows["Draft's memory"] = "not usable: " + found_draft["problem"] if "problem" in found_draft else (
+            f"{format_size(found_draft['memory_bytes'])} more, of which {format_size(found_draft['size_bytes'])} are "
+            f"weights, and a context of {found_draft['context']} tokens"
+        )  # fmt: skip
     render.show_fields(rows)
     render.show()
     render.show("Memory for weights, context (f16 cache, without flash attention) and buffers:")
@@ -242,6 +263,28 @@ def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
         render.show(f"  {n_ctx:>7} tokens  {format_size(found.needed):>9}  ({parts})")
     if copies := max(found.copies for found in fits.values()):
         render.show(f"The CPU computes with a second copy of {format_size(copies)}; the system may drop the first.")
+
+
+def _draft(config: Config, name: str, header: gguf.Header) -> dict[str, Any]:
+    """What is known of a draft model for the model of a header."""
+    from shepherd.app.directory.entries import check_draft
+
+    try:
+        found = gguf.read_header(find_file(config, name))
+    except ConfigError as error:
+        return {"path": name, "problem": error.message}
+    try:
+        check_draft(found, header)
+    except ConfigError as error:
+        return {"path": str(found.path), "problem": error.message}
+    cells = cells_of_draft(found, header.n_ctx_train, CacheConfig(name).sequences, flash_attention=False)
+    (needed,) = fits_of_drafts([DraftFile(found, cells)])
+    return {
+        "path": str(found.path),
+        "size_bytes": found.size_bytes,
+        "context": cells.n_ctx,
+        "memory_bytes": needed.needed,
+    }
 
 
 def _show_checkpoint(

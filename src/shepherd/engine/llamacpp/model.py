@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from shepherd.engine.draft_model import DraftModel
 from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv.tiers.arena import Arena
@@ -39,6 +40,15 @@ class CacheOptions:
     engine: EngineOptions
     n_seq_recurrent: int
     """Sequences in place of the context's, where each takes the memory of a state."""
+    draft: DraftOptions | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DraftOptions:
+    """A model that guesses what the answers of a cache go on with."""
+
+    path: Path
+    context: ContextOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +143,8 @@ class LlamaModel:
         self.embedder: EmbeddingModel | None = None
         self.reranker: RerankModel | None = None
         self.reader: Projector | None = None
+        self._drafts: dict[Path, Weights] = {}
+        """The weights of draft models, by their files."""
         self.facts = ModelFacts(tuple(weights.added))
         try:
             if options.use == "chat":
@@ -162,7 +174,12 @@ class LlamaModel:
                 engine = replace(engine, tiers=replace(engine.tiers, arena=arena))
             runtime = LlamaRuntime(weights, context, self.reader)
             made = InProcessEngine(
-                runtime, name=cache.name, show=weights.piece, options=engine, constrainer=constrainer
+                runtime,
+                name=cache.name,
+                show=weights.piece,
+                options=engine,
+                constrainer=constrainer,
+                draft_model=None if cache.draft is None else self._open_draft(options, cache.draft),
             )
             self.engines.append(made)
             if engine.tiers.folder is not None:
@@ -171,6 +188,21 @@ class LlamaModel:
             facts.append(CacheFacts(runtime.fingerprint, memory.why, memory.hole, memory.n_positions))
             report(cache.name, 1.0)
         self.facts = self.facts._replace(caches=tuple(facts))
+
+    def _open_draft(self, options: ModelOptions, draft: DraftOptions) -> DraftModel:
+        if (weights := self._drafts.get(draft.path)) is None:
+            # Its file is another one: what is said of the model's layers and tensors is not true of it.
+            gpu_layers = options.gpu_layers if options.gpu_layers in {0, -1} else None
+            own = replace(
+                options, path=draft.path, adapters=(), override_tensor=(), rpc_servers=(), gpu_layers=gpu_layers
+            )
+            weights = self._drafts[draft.path] = own.load()
+        runtime = LlamaRuntime(weights, draft.context)
+        try:
+            return DraftModel(runtime, min(weights.n_vocab, self.weights.n_vocab))
+        except BaseException:
+            runtime.close()
+            raise
 
     def _open_projector(self, options: ModelOptions, path: Path) -> Projector:
         began_s = time.monotonic()
@@ -207,6 +239,6 @@ class LlamaModel:
 
     def free(self) -> None:
         """Free what is left when the engines have ended."""
-        for part in (self.embedder, self.reranker, self.reader, self.weights):
+        for part in (self.embedder, self.reranker, self.reader, *self._drafts.values(), self.weights):
             if part is not None:
                 part.close()

@@ -142,7 +142,8 @@ class RemoteLlama:
 
 def timeouts_of(options: ModelOptions, stall_s: float) -> Timeouts:
     """Of the child of a model, by `[kv] stall_s` and the size of its files."""
-    n_bytes = sum(file.stat().st_size for file in gguf.shards(options.path))
+    paths = {options.path, *(cache.draft.path for cache in options.caches if cache.draft is not None)}
+    n_bytes = sum(file.stat().st_size for path in paths for file in gguf.shards(path))
     frozen_s = max(LEAST_S, min(USUAL.frozen_s, stall_s))
     return Timeouts(
         connect_s=60.0, build_s=TIMEOUT_S + n_bytes / SLOWEST_BYTES_PER_S, frozen_s=frozen_s, hung_s=stall_s,

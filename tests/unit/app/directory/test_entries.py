@@ -10,13 +10,14 @@ import gguf
 import psutil
 import pytest
 from tests.unit.engine.adapter_files import write_lora
-from tests.unit.engine.tiny_gguf import RECIPES, write
+from tests.unit.engine.tiny_gguf import RECIPES, Vocabulary, write
 
 from shepherd import config
 from shepherd.app.directory.entries import ON_DEMAND_S, Machine, ModelRegistry, kind_of, machine_of, makes_vectors
 from shepherd.app.model_pool import Residency
 from shepherd.config import ModelConfig, model_name
 from shepherd.core import ConfigError, EngineDown, Sampling, ShepherdError
+from shepherd.models import draft
 from shepherd.models.catalog import embedded
 from shepherd.models.gguf import read_header
 from shepherd.models.sizing import Cells, budget_bytes, context_size, fit, padded
@@ -407,3 +408,75 @@ def test_a_worker_that_does_not_answer_is_named_at_the_start_or_at_a_later_reque
     assert made.entries["m"].problem == "models.m.rpc_servers: nothing listens at box:1"
     with pytest.raises(ConfigError, match="nothing listens"):
         made.reread("m")
+
+
+# draft models
+
+
+DRAFTED = """
+[models.big]
+path = "embedded"
+draft = "{draft}"
+[caches.one]
+model = "big"
+n_ctx = 1024
+[caches.two]
+model = "big"
+n_ctx = 2048
+sequences = 2
+{cache}
+"""
+
+
+def test_a_draft_model_and_its_contexts_are_counted(registry: Callable[..., ModelRegistry]) -> None:
+    header = read_header(embedded())
+
+    def needed(drafting: str, cache: str = "") -> int:
+        return registry(DRAFTED.format(draft=drafting, cache=cache)).entries["big"].residency.n_bytes
+
+    alone, with_draft = needed("none"), needed("embedded")
+    cells = [draft.cells_of(header, n_ctx, n, flash_attention=False) for n_ctx, n in ((1024, 4), (2048, 2))]
+    assert with_draft - alone == fit(header, cells).needed, "the weights once, a context for each cache"
+    assert needed("embedded", 'draft = "none"') - alone == fit(header, cells[:1]).needed
+    assert needed("none", 'draft = "embedded"') - alone == fit(header, cells[1:]).needed
+
+
+def test_a_cache_of_repeatable_answers_has_no_draft_model(registry: Callable[..., ModelRegistry]) -> None:
+    text = DRAFTED.replace("sequences = 2", "repeatable = true")
+    plans = registry(text.format(draft="embedded", cache="")).entries["big"].plans
+    assert [plan.draft is not None for plan in plans] == [True, False]
+    with pytest.raises(ConfigError, match=r"caches\.two\.draft: a repeatable answer is computed without drafts"):
+        registry(text.format(draft="none", cache='draft = "embedded"'))
+
+
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        ("missing.gguf", "this model file does not exist"),
+        ("other.gguf", "has a vocabulary of 300 tokens, lamb.gguf one of 2048; name another draft model"),
+        ("bert.gguf", "bert.gguf makes vectors or scores, and guesses no text"),
+        ("broken.gguf", "is a web page, not GGUF"),
+    ],
+)
+def test_what_cannot_draft_is_refused_by_its_key(
+    registry: Callable[..., ModelRegistry], tmp_path: Path, file: str, says: str
+) -> None:
+    words = [f"word{n}" for n in range(300)]
+    write(RECIPES["plain-1"], tmp_path / "other.gguf", Vocabulary("gpt2", words, [1] * 300, [0.0] * 300))
+    header_of(tmp_path / "bert.gguf", "bert", *words)
+    (tmp_path / "broken.gguf").write_bytes(b"<html>")
+    for text, key in (
+        (DRAFTED.format(draft=tmp_path / file, cache=""), "models.big.draft: "),
+        (DRAFTED.format(draft="none", cache=f'draft = "{tmp_path / file}"'), "caches.two.draft: "),
+    ):
+        with pytest.raises(ConfigError) as raised:
+            registry(text)
+        assert raised.value.message.startswith(key)
+        assert says in raised.value.message
+        assert raised.value.message.count(str(tmp_path / file)) <= 1
+
+
+def test_a_model_of_vectors_has_no_draft_model(registry: Callable[..., ModelRegistry], tmp_path: Path) -> None:
+    header_of(tmp_path / "bert.gguf", "bert", "a", "b")
+    with pytest.raises(ConfigError, match=r"models\.m\.draft: bert\.gguf makes vectors or scores"):
+        registry(f'[models.m]\npath = "{tmp_path}/bert.gguf"\ndraft = "embedded"\n')

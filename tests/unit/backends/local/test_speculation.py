@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.fake_engine import FakeRuntime, SteadyCost, in_process
+from tests.fake_engine import FakeRuntime, SteadyCost, drafts_by, in_process
 from tests.unit.backends.local.serving import Make, reply
 
 from shepherd.backends.local.backend import LocalBackend
@@ -26,7 +25,7 @@ def drafting(make: Make, *answers: str, speculate: bool = False) -> tuple[LocalB
     """A back end on a machine whose drafts pay, whatever else runs on it."""
     backend, runtime = make(*answers, engine_options=EngineOptions(speculate=speculate))
     scheduler = in_process(backend.engine)._scheduler  # its thread waits for the first job
-    scheduler._decode = replace(scheduler._decode, speculator=Speculator(SteadyCost(CHEAP)))
+    drafts_by(scheduler, speculator=Speculator(SteadyCost(CHEAP)))
     return backend, runtime
 
 

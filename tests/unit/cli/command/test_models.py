@@ -1,4 +1,4 @@
-"""`shepherd models list` and `shepherd models remove`."""
+"""`shepherd models list`, `shepherd models remove`, and what `shepherd models info` says of a draft model."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from tests.unit.app.directory.test_names import NAME, put
 from tests.unit.cli.conftest import Home, listen
 
 from shepherd.core.status import ModelCard
-from shepherd.models import pulled
+from shepherd.models import draft, pulled
+from shepherd.models.catalog import embedded
 from shepherd.models.copies import Copies
+from shepherd.models.gguf import read_header
+from shepherd.models.sizing import fit
 
 pytestmark = pytest.mark.model
 
@@ -161,3 +164,29 @@ def test_what_a_pull_would_cost_is_listed_and_nothing_is_transferred(home: Home,
             assert sentence in wrong.stderr
         assert hub.n_sent("cdn") == 0
     assert home.run("models", "list", "nonsense words").returncode == 1
+
+
+def test_info_says_what_the_draft_model_needs_or_why_it_is_none(home: Home, tmp_path: Path) -> None:
+    lamb = read_header(embedded())
+    cells = draft.cells_of(lamb, lamb.n_ctx_train, 4, flash_attention=False)
+    needed = fit(lamb, [cells]).needed
+    (home.folder / "shepherd.toml").write_text(
+        '[models.mine]\npath = "embedded"\ndraft = "embedded"\n[models.own]\npath = "embedded"\n'
+        '[caches.own]\nmodel = "own"\ndraft = "embedded"\n[models.plain]\npath = "embedded"\n'
+    )
+
+    def told(*arguments: str | Path) -> dict[str, object] | None:
+        done = home.run("models", "info", *arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        found: dict[str, object] | None = json.loads(done.stdout).get("draft")
+        return found
+
+    expected = {"path": str(embedded()), "size_bytes": lamb.size_bytes, "context": cells.n_ctx, "memory_bytes": needed}
+    assert told("mine") == told("own") == told("plain", "--draft", "embedded") == expected
+    assert told("plain") is None
+    shown = home.run("models", "info", "mine").stdout
+    assert f"a context of {cells.n_ctx} tokens" in shown
+    (tmp_path / "page.gguf").write_bytes(b"<html>")
+    for file, problem in (("gone.gguf", "does not exist"), ("page.gguf", "is a web page, not GGUF")):
+        assert problem in str((told("mine", "--draft", tmp_path / file) or {})["problem"])
+        assert "not usable: " in home.run("models", "info", "mine", "--draft", tmp_path / file).stdout
