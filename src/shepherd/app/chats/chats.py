@@ -19,7 +19,6 @@ import contextlib
 import logging
 import secrets
 import time
-import uuid
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -34,6 +33,7 @@ from shepherd.agent.storage import (
     SavedConversation,
     SavedListing,
     SaveError,
+    Stamp,
     given_sampling,
 )
 from shepherd.agent.turn import CallReturned, TurnEvent
@@ -193,7 +193,7 @@ class ChatShelf:
         """By id, the one that was used last at the end."""
         self._renamed: OrderedDict[str, str] = OrderedDict()
         """By former id."""
-        self._listings: dict[str, tuple[tuple[int, int], SavedListing]] = {}
+        self._listings: dict[str, tuple[Stamp, SavedListing]] = {}
         """By name, with the stamp of the file that was read."""
 
     async def page(self, cursor: str | None, limit: int) -> Json:
@@ -448,7 +448,7 @@ class Chat:
         self.switched_tools: dict[str, bool] = {}
         self.used_s = time.time()
         """When its last turn began or ended."""
-        self.stamp: tuple[int, int] | None = None
+        self.stamp: Stamp | None = None
         """Of its file, as it was read or written last; None without a file."""
         self.mode: Mode = "ask"
         self.is_gone = False
@@ -824,7 +824,7 @@ class Chat:
 
     # its file
 
-    def restore(self, saved: SavedConversation, stamp: tuple[int, int] | None) -> None:
+    def restore(self, saved: SavedConversation, stamp: Stamp | None) -> None:
         self.session.restore(saved)
         self._saved, self.stamp = saved, stamp
         self._has_open_files = False
@@ -887,14 +887,17 @@ class Chat:
 
     async def _write(self, saves: ConversationStore) -> None:
         name = "" if self.stamp is None else self.id
-        conflict = self.stamp is not None and saves.stamp(self.id) not in (None, self.stamp)
+        conflict = saves.is_changed(self.id, self.stamp)
         if conflict:
-            self.session.detach(str(uuid.uuid4()))
-            self._has_open_files = False
+            await self.open_files()
+            self.session.detach()
+            await in_pool("files", self.files.forked)
             name = ""
         saved = self._to_saved()
         name = await in_pool("files", saves.save, saved, name)
         self.stamp, self._saved = saves.stamp(name), saved
+        if self._has_open_files:
+            await in_pool("files", self.files.saved)
         if name != self.id:
             self.shelf.rename(self, name, is_copy=conflict)
             self.log.put("saved", {"id": name, "title": self.session.title})
