@@ -22,7 +22,6 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -94,9 +93,13 @@ MOST_READERS = 64
 """Of the events of one chat."""
 
 
-BEGIN_TURN: ContextVar[Callable[[], Callable[[], None]]] = ContextVar("begin_turn", default=lambda: lambda: None)
-"""In a request: counts a turn against what its sender may run at a time, and returns what ends that. Raises:
-`RateLimited`."""
+Count = Callable[[], Callable[[], None]]
+"""Counts a turn against what its sender may run at a time, and returns what ends that. Raises: `RateLimited`."""
+
+
+def uncounted() -> Callable[[], None]:
+    """A `Count` without a limit."""
+    return lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -551,35 +554,36 @@ class Chat:
 
     # turns
 
-    def send(self, parts: Sequence[Attached]) -> int:
-        """Ask a question; the number of the turn, which runs from now on. Raises: `Busy`, `InvalidRequest`."""
+    def send(self, parts: Sequence[Attached], count: Count = uncounted) -> int:
+        """Ask a question; the number of the turn, which runs from now on. Raises: `Busy`, `InvalidRequest`, and what
+        `count` raises."""
         self.refuse_if_running("send another message")
         parts = (*modes.notices(self.mode, self.session.messages), *self.attached, *parts)
         n = len(self.session.messages)
-        number = self._begin("send", n, (Message("user", tuple(parts)),), lambda: self.session.chat(parts))
+        number = self._begin("send", n, (Message("user", tuple(parts)),), lambda: self.session.chat(parts), count)
         self.attached.clear()
         return number
 
-    def resume(self) -> int:
+    def resume(self, count: Count = uncounted) -> int:
         """Continue an interrupted turn; as `send`."""
         self.refuse_if_running("continue the last one")
         self.session.check_can_resume()
         messages = self.session.messages
         begun = messages[-1:] if messages[-1].role == "assistant" else ()
-        return self._begin("resume", len(messages) - len(begun), begun, self.session.resume)
+        return self._begin("resume", len(messages) - len(begun), begun, self.session.resume, count)
 
-    def retry(self, at: int | None = None) -> int:
+    def retry(self, at: int | None = None, count: Count = uncounted) -> int:
         """Answer the last question again, or the one that is message `at`; as `send`."""
         self.refuse_if_running("ask again")
         at = self.session.question_at(at, "try again")
-        return self._begin("retry", at, self.session.messages[at : at + 1], lambda: self.session.retry(at))
+        return self._begin("retry", at, self.session.messages[at : at + 1], lambda: self.session.retry(at), count)
 
-    def edit(self, parts: Sequence[Attached], at: int | None = None) -> int:
+    def edit(self, parts: Sequence[Attached], at: int | None = None, count: Count = uncounted) -> int:
         """Replace the last question, or the one that is message `at`, and answer it; as `send`."""
         self.refuse_if_running("change its question")
         at = self.session.question_at(at, "change")
         parts = (*modes.notices(self.mode, self.session.messages[:at]), *parts)
-        return self._begin("edit", at, (Message("user", tuple(parts)),), lambda: self.session.edit(parts, at))
+        return self._begin("edit", at, (Message("user", tuple(parts)),), lambda: self.session.edit(parts, at), count)
 
     # changes between turns
 
@@ -699,6 +703,7 @@ class Chat:
         index: int,
         begun: tuple[Message, ...],
         stream: Callable[[], AsyncGenerator[TurnEvent, None]],
+        count: Count,
     ) -> int:
         self.refuse_if_running("begin another one")
         if not self.shelf.holds(self):
@@ -715,7 +720,7 @@ class Chat:
                 "has ended",
                 status=429,
             )
-        end_turn = BEGIN_TURN.get()()
+        end_turn = count()
         self._n_turns += 1
         self.used_s = time.time()
         self._turn = turn = _Turn(index, begun, self._n_turns)

@@ -27,7 +27,7 @@ from shepherd.tools.base import ToolError
 
 if TYPE_CHECKING:
     from shepherd.agent.attachment import Attached
-    from shepherd.app.chats.chats import Chat
+    from shepherd.app.chats.chats import Chat, Count
     from shepherd.app.commands.command import Command, Surface
     from shepherd.core.status import ActiveModel, ModelChoice
     from shepherd.memory.store import MemoryStore
@@ -126,9 +126,9 @@ class ServedChat:
         return commanding.wait_for(work, self._loop)
 
 
-async def run(chat: Chat, line: str) -> list[str]:
-    """The lines that a command says. Raises: `InvalidRequest` for an unknown one, and for what a person mends; what
-    the command raises."""
+async def run(chat: Chat, line: str, count: Count) -> list[str]:
+    """The lines that a command says. `count`: of a turn that it begins. Raises: `InvalidRequest` for an unknown one,
+    and for what a person mends; what the command raises."""
     name, _, argument = line.strip().partition(" ")
     command, surface = commanding.get(_commands(chat), name), ServedChat(chat)
     try:
@@ -140,7 +140,7 @@ async def run(chat: Chat, line: str) -> list[str]:
         status = error.status if isinstance(error, InvalidRequest) else 400
         raise InvalidRequest(error.message, field="line", status=status) from error
     if surface.asked:
-        chat.send(surface.asked)
+        chat.send(surface.asked, count)
     return surface.lines
 
 
