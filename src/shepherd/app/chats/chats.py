@@ -540,7 +540,11 @@ class Chat:
             "branches": [
                 {"at": at, "count": n, "current": current} for at, (n, current) in sorted(session.branches.items())
             ],
-            "usage": {**shown_usage(session.usage), "prompt": session.usage.prompt, "n_ctx": session.n_ctx},
+            "usage": {
+                **shown_usage(session.usage),
+                "prompt": session.usage.prompt,
+                "n_ctx": self.shelf.chats.conversations.describe(self.target.cache).n_ctx or None,  # no assumption
+            },
         }
 
     def _shown(self, messages: Sequence[Message], begin: int) -> list[Json]:
