@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -98,7 +99,9 @@ class ServedChat:
 
     @property
     def confirm(self) -> Callable[[str], Awaitable[bool]] | None:
-        return self._chat.confirm
+        if self._chat.confirm is None:
+            return None
+        return partial(self._chat.person.confirm, in_command=True)
 
     choose = None
 

@@ -340,11 +340,8 @@ async def _events(context: RequestContext, shelf: ChatShelf, values: Values) -> 
         raise InvalidRequest(
             f"{MOST_READERS} clients read the events of this chat already; close one", field="id", status=429
         )
-    chat.log.n_readers += 1
-    try:
+    with chat.log.reading():
         await context.stream_events(_pieces(chat, after, context.state.limits.ping_s))
-    finally:
-        chat.log.n_readers -= 1
 
 
 async def _pieces(chat: Chat, after: int | None, ping_s: float) -> AsyncGenerator[bytes, None]:

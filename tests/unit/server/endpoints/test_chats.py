@@ -630,7 +630,12 @@ async def test_a_chat_goes_back_with_its_files_after_a_question_and_the_terminal
         assert [journal.n_changed(0, 4), journal.n_changed(4, 8)] == [1, 1]
         assert "Put back: 1 file." in await command("/rewind 2")
         assert [each.exists() for each in files] == [True, False]
-        async with reading(client, chat.id):  # now there is a person to ask
+        async with reading(client, chat.id):  # now there is a person to ask, who leaves
+            chat.person = ChatPerson(chat.log, return_s=0)
+            rewinding = asyncio.create_task(command("/rewind 1"))
+            await until(lambda: bool(chat.person.questions))
+        assert any(line.startswith("Nothing has changed") for line in await rewinding)
+        async with reading(client, chat.id):
             for values, lines, exists in (
                 (None, "Nothing has changed; /rewind 1 conversation goes back and leaves all files.", True),
                 ({}, "Back to before: Write 1.", False),
@@ -696,6 +701,13 @@ async def test_a_question_that_nobody_hears_counts_as_refused_and_a_form_is_answ
     long = Question("t", {}, "write", diff="+" * (MOST_SHOWN_CHARS + 1_234))
     assert await absent.allow(long) == "no"
     assert log.since(0)[-2].data["diff"].endswith("++\n… 1,234 more characters are not shown")
+    with log.reading():
+        asking = asyncio.create_task(absent.confirm("Sure?"))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        with log.reading():
+            assert len(absent.questions) == 1
+    assert await asking is False, "its last reader has left"
     present = ChatPerson(log)
     program = PersonAtChats()
     assert (await program.fill(Form("server", "Your name?")), await program.allow(question)) == (None, "no")
