@@ -38,7 +38,7 @@ from shepherd.agent.storage import (
 from shepherd.agent.turn import CallReturned, TurnEvent
 from shepherd.app.chats.event_log import EventLog
 from shepherd.app.chats.person import ChatPerson
-from shepherd.app.chats.view import put_event, shown_message, shown_usage
+from shepherd.app.chats.view import put_event, shown_loading, shown_message, shown_usage
 from shepherd.app.commands.tools import restore_switches
 from shepherd.app.commands.turn_files import TurnFiles
 from shepherd.config import instructions
@@ -636,11 +636,10 @@ class Chat:
 
         def tell(loading: LoadProgress) -> None:
             if target in self._loading:
-                share = round(loading.fraction, 2) if loading.stage == "weights" else None
-                self.log.put("loading", {"model": model, "stage": loading.stage, "share": share}, replaces=True)
+                self.log.put("loading", {"model": model, **shown_loading(loading)}, replaces=True)
 
         self._loading.add(target)
-        self.log.put("loading", {"model": model, "stage": "waiting", "share": None})
+        self.log.put("loading", {"model": model, **shown_loading(None)})
         async with contextlib.AsyncExitStack() as stack:
             try:
                 with here.hearing(target, tell):

@@ -93,11 +93,19 @@ async def test_another_model_begins_to_load_at_once_and_says_how_far_it_is(tmp_p
             return told
 
         told = await moved("ram")
-        assert told[0] == {"type": "loading", "model": "lamb", "stage": "waiting", "share": None}
+        nothing = {"share": None, "loaded_bytes": None, "total_bytes": None}
+        assert told[0] == {"type": "loading", "model": "lamb", "stage": "waiting", **nothing}
         assert told[-1] == {"type": "loaded", "model": "lamb"}
-        shares = [each["share"] for each in told if each.get("stage") == "weights"]
+        weights = [each for each in told if each.get("stage") == "weights"]
+        shares = [each["share"] for each in weights]
         assert shares == sorted(shares)
         assert shares[-1] == 1.0
+        size = catalog.embedded().stat().st_size
+        (total,) = {each["total_bytes"] for each in weights}
+        assert 0.9 * size < total < size, "without its head"
+        assert all(abs(each["loaded_bytes"] - each["share"] * total) <= 0.005 * total + 1 for each in weights)
+        assert weights[-1]["loaded_bytes"] == total
+        assert [each for each in told if each.get("stage") not in (None, "weights") and each["loaded_bytes"]] == []
         assert app.conversations.is_loaded(chat.target)
         (tmp_path / "ewe.gguf").write_bytes(b"GGUF, and nothing behind it")
         told = await moved("ewe")
