@@ -105,7 +105,7 @@ class Visit:
             await page.goto(self.address + path)
         return page
 
-    async def begin(self, path: str | None) -> None:
+    async def begin(self) -> None:
         from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]
 
         self._axe = Axe()
@@ -115,7 +115,20 @@ class Visit:
         await self.context.expose_function(RAN, self._run)
         await self.context.expose_function("shepherd_test_violation", lambda told: self._fault(f"CSP: {told}"))
         await self.context.add_init_script(LISTENER)
-        self.page = await self.tab(path)
+
+    async def begin_again(self) -> None:
+        """Close all tabs and forget what they have kept; what the browser has read of the page stays in its cache.
+        Another person comes, before an empty tab."""
+        for page in self.context.pages:
+            await page.close()
+        await self.context.unroute_all()
+        await self.context.set_offline(False)
+        for kept in (self.requests, self.faults, self.ran, self._expected):
+            kept.clear()
+        self.page = await self.tab(None)
+        devtools = await self.context.new_cdp_session(self.page)
+        await devtools.send("Storage.clearDataForOrigin", {"origin": self.address[:-1], "storageTypes": "all"})
+        await devtools.detach()
 
     async def violations(self, page: Page | None = None) -> str:
         """What axe-core finds wrong with a tab: a report with the elements; empty, if nothing."""
@@ -178,7 +191,8 @@ async def visiting(
     )
     try:
         visit = Visit(context, address)
-        await visit.begin(path)
+        await visit.begin()
+        visit.page = await visit.tab(path)
         yield visit
         visit.check()
     finally:
