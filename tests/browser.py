@@ -106,9 +106,6 @@ class Visit:
         return page
 
     async def begin(self) -> None:
-        from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]
-
-        self._axe = Axe()
         self.context.set_default_timeout(PATIENCE_MS)
         self.context.on("request", self._request)
         self.context.on("console", self._console)
@@ -132,7 +129,12 @@ class Visit:
 
     async def violations(self, page: Page | None = None) -> str:
         """What axe-core finds wrong with a tab: a report with the elements; empty, if nothing."""
-        results = await self._axe.run(page or self.page)
+        from axe_playwright_python.base import AXE_SCRIPT, AxeResults  # type: ignore[import-untyped]
+
+        page = page or self.page
+        if not await page.evaluate("'axe' in window"):  # it is large, and stays as long as the document
+            await page.evaluate(AXE_SCRIPT)
+        results = AxeResults(await page.evaluate("axe.run({resultTypes: ['violations']})"))
         return str(results.generate_report()) if results.violations_count else ""
 
     def check(self) -> None:
