@@ -1,4 +1,4 @@
-.PHONY: check test search clients suites fix size pictures page-pictures docs vendor page-check page-format bench lock wheel-llama embedded-model
+.PHONY: check test search clients suites fix size pictures page-pictures docs vendor page-check page-format bench lock wheel-llama embedded-model ship-model
 
 check:  ## formatting, lint, types, layers, and the tests that hold the house together: under a minute
 	uv run --all-groups --no-group training ruff format --check .
@@ -66,6 +66,10 @@ wheel-llama:  ## a wheel of llama.cpp for other machines (with AVX2 on x86), for
 
 embedded-model:  ## trains the embedded model anew, in build/training (three hours on two cores, at the lowest priority)
 	uv run --group training python -m training
+
+ship-model:  ## the checksum of the packaged model; MODEL=build/training/lamb.gguf puts this file into the package first
+	$(if $(MODEL),cp "$(MODEL)" src/shepherd/models/lamb.gguf)
+	cd src/shepherd/models && sha256sum lamb.gguf > lamb.gguf.sha256
 
 lock:  ## the exact versions that were tested, without package hosts
 	uv export --no-hashes --no-emit-project --no-emit-package shepherd-short-names --no-annotate --no-header --all-groups --no-group training --all-extras > requirements.lock

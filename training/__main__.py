@@ -3,7 +3,7 @@
     vocabulary.json ─▶ checkpoint.pt, log.jsonl ─▶ lamb-f16.gguf, lamb.gguf ─▶ evaluation.md, evaluation.json
 
 Each step leaves its files in the folder; a second start goes on where the first one was interrupted. It runs at the
-lowest priority. The model of the package is not touched: copy `lamb.gguf` when its evaluation is better.
+lowest priority. The model of the package is not touched: `make ship-model` puts a better one there.
 """
 
 from __future__ import annotations

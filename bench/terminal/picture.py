@@ -127,6 +127,7 @@ SCENES = {
         until=r"\[y\] once",
         shown_from="> Write",
     ),
+    "demo": Scene(("demo", "--fast"), "shepherd demo", shown_from="A conversation with"),
     "suggest": Scene(("--config", "../budget.toml", "models", "suggest"), "shepherd models suggest", width=132),
     "top": Scene(("top", "--once"), beside=serving),
     "launch": Scene(("launch", "claude", "-m", "embedded", "-c", "64k"), beside=claude),
@@ -216,7 +217,7 @@ def drawn(shown: str, width: int) -> str:
 
 
 MEASURED = re.compile(
-    r"[\d.,]+ tokens/s|first [\d.]+ s|[\d.]+ requests/s|[\d.,-]+ +[\d.]+ (?:s|min)(?= *$)|launch-\d+|"
+    r"[\d.,]+ tokens/s|first [\d.]+ s|in\s+[\d.]+\s+ms|[\d.]+ requests/s|[\d.,-]+ +[\d.]+ (?:s|min)(?= *$)|launch-\d+|"
     r"\d{4}-\d\d-\d\d|\d\d:\d\d|.*still starting, after.*",
     re.MULTILINE,
 )

@@ -124,7 +124,7 @@ def test_11_sampled_answers_hold_right_calls_only(client: httpx2.Client, n: int,
         if fields.get("tool_choice") == NAMED:
             assert {call["function"]["name"] for call in calls} <= {"calculate"}
         n_called += bool(calls)
-    assert n_called >= n // 2
+    assert n_called >= (n // 2 if "tool_choice" in fields else 1)
 
 
 def test_11_the_check_of_a_call_can_fail() -> None:

@@ -154,7 +154,7 @@ class Toolset:
             store=store,
             allow=(*OPEN_TOOLS, *allow),
             only=None if everything else OPEN_TOOLS,
-            extra=[chat_tool(self._models)],
+            extra=[chat_tool(self._models)] if self._models.advisors() else [],
         )
         return Offer(box, store, self.servers if everything else None)
 

@@ -168,6 +168,17 @@ _GENERAL = (
         ("Model", "Answers", "Server", "Tools", "Messages"),
     ),
     Subcommand(
+        "demo", "chat.demo.run",
+        """Play a short conversation, and show what the window, the memory and the tools do.
+
+        The window is so small that it is full within a minute. Only the lines of the user were prepared: the model
+        answers, and its tools work, in a folder and with a memory that are removed at the end. It reads no
+        configuration.
+        """,
+        (_OPTIONAL_MODEL, _flag("--fast", help="Do not wait between the lines; this is the default in a pipe.")),
+        ("Model", "Answers"),
+    ),
+    Subcommand(
         "models", "command.models.show_configured", "Show the configured models and the memory that each needs.",
         (_JSON,),
     ),

@@ -11,12 +11,14 @@ it.
 from __future__ import annotations
 
 import difflib
+import hashlib
 import itertools
 import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 
@@ -75,14 +77,47 @@ class _Store:
 
 
 def embedded() -> Path:
-    """The model that ships in the package."""
+    """The model that ships in the package; its content is not checked."""
     return Path(str(resources.files("shepherd") / "models" / "lamb.gguf"))
+
+
+def get_embedded() -> Path:
+    """The model that ships in the package, whole. Raises: `ConfigError` where it is damaged."""
+    check_sum(embedded())
+    return embedded()
+
+
+def check_sum(file: Path) -> None:
+    """Raises: `ConfigError` for a file of the package that is not the one of which `FILE.sha256`, beside it, has the
+    checksum, as `sha256sum` writes it."""
+    mend = "install Shepherd again, or name another model with --model"
+    sums = file.with_name(f"{file.name}.sha256")
+    try:
+        status = file.stat()
+        wanted = read_within(sums).partition(b" ")[0].decode("ascii", "replace")
+        if _sha256(file, status.st_size, status.st_mtime_ns) == wanted:
+            return
+    except OSError as error:
+        why = f"{Path(error.filename or file).name} of the package cannot be read ({error.strerror})"
+        raise ConfigError(f"{why}; {mend}", file=str(file)) from error
+    raise ConfigError(
+        f"this model of the package is damaged: its {status.st_size:,} bytes do not have the checksum that {sums.name} "
+        f"says; {mend}",
+        file=str(file),
+    )
+
+
+@lru_cache(maxsize=8)
+def _sha256(file: Path, size_bytes: int, changed_ns: int) -> str:
+    """Of a file as it was then: a server looks at its models often."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def find(spec: str, *, env: Mapping[str, str], home: Path, cwd: Path) -> Path:
     """A file, its first shard, or a folder. Raises: `ConfigError`; `NotPulled` where `shepherd pull` may get it."""
     if spec == "embedded":
-        return embedded()
+        return get_embedded()
     if spec.startswith("hf:"):
         return _find_hugging_face(spec, _hugging_face(env, home), models_folder(env, home))
     if spec.startswith("ollama:"):

@@ -275,8 +275,6 @@ async def test_with_notools_the_model_sees_no_tool_of_a_client(tmp_path: Path) -
         )
     async with running(tmp_path, enable_tools=(), client_tools=False) as app:
         assert await app.conversations.count(given) == await app.conversations.count(asked)
-        calls = (await answer(app, "Read the file plan.txt", tools=(READ,))).calls
-        assert [call.name for call in calls] == ["read_file"], "this model knows the form without a description (C12)"
         for choice in ("required", ("named", "read_file")):
             with pytest.raises(InvalidRequest, match="--notools") as error:
                 await answer(app, "Read it", tools=(READ,), tool_choice=choice)

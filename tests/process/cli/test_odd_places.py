@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.places import SOURCE
+
+from shepherd.models import catalog
 
 COMMAND = (sys.executable, "-m", "shepherd", "--threads", "1")
 
@@ -53,6 +57,25 @@ def test_a_working_folder_that_is_gone_is_one_sentence(tmp_path: Path) -> None:
     assert done.stderr.startswith("shepherd: the working folder cannot be used (No such file or directory); change to")
     assert done.stderr.count("\n") == 1
     assert run("--help", home=tmp_path, shell=shell).returncode == 0
+
+
+def test_a_package_whose_model_is_damaged_says_what_to_do_before_anything_loads_it(tmp_path: Path) -> None:
+    models = tmp_path / "shepherd" / "models"
+    models.mkdir(parents=True)
+    for part in (*SOURCE.iterdir(), *(SOURCE / "models").iterdir()):
+        if part.name not in ("models", "lamb.gguf"):
+            (tmp_path / "shepherd" / part.relative_to(SOURCE)).symlink_to(part)
+    content = bytearray(catalog.embedded().read_bytes())
+    content[len(content) // 2] ^= 1
+    (models / "lamb.gguf").write_bytes(content)
+    done = run("-p", "Hello!", home=tmp_path, shell='PYTHONPATH=$HOME exec "$@"')
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(
+        rf"shepherd: {re.escape(str(models))}/lamb\.gguf: this model of the package is damaged: its [\d,]+ bytes do "
+        r"not have the checksum that lamb\.gguf\.sha256 says; install Shepherd again, or name another model with "
+        r"--model\n",
+        done.stderr,
+    )
 
 
 @pytest.mark.grid(0.2)

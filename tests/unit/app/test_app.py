@@ -48,6 +48,7 @@ from shepherd.core.pairs import Pairs
 from shepherd.engine.llamacpp.selftest import build_id
 from shepherd.engine.scheduler import EngineOptions
 from shepherd.memory.records import Entry
+from shepherd.models import gguf
 from shepherd.server.endpoints.ollama import stream_load
 
 pytestmark = pytest.mark.model
@@ -542,7 +543,11 @@ async def test_cards_tell_what_a_model_is_before_it_is_loaded(tmp_path: Path, la
     async with loaded(make(tmp_path, DEMAND)) as app:
         main, other, _ = app.catalogue.models()
         assert (main.loaded, other.loaded) == (True, False)
-        assert (other.n_ctx, other.architecture, other.parameters) == (512, "llama", "5.3M")
+        assert (other.n_ctx, other.architecture, other.parameters) == (
+            512,
+            "llama",
+            f"{gguf.read_header(lamb).n_params / 1e6:.1f}M",
+        )
         assert other.n_bytes == lamb.stat().st_size
         assert other.capabilities == ("completion", "tools")
         assert "im_start" in other.template

@@ -51,6 +51,14 @@ def test_other_agents_can_chat_unless_somebody_has_said_no(tmp_path: Path, flags
     assert "chat" not in names(made.box(n_ctx=32768)), "a model of ours has no use for it"
 
 
+@pytest.mark.parametrize("flags", [{}, {"enable_tools": ("read_file", "chat")}, {"disable_tools": ("chat",)}], ids=str)
+def test_without_a_model_that_can_be_asked_other_agents_get_the_other_tools(tmp_path: Path, flags: Any) -> None:
+    made = toolset(tmp_path, models=(), **flags)  # as with `-m openai/gpt-4o` alone
+    found = names(made.offer(user=None, store=None, everything=True).toolbox)
+    assert "read_file" in found
+    assert "chat" not in found
+
+
 @pytest.mark.parametrize("key", ["enabled", "disabled", "allow", "ask", "deny"])
 def test_a_name_that_means_nothing_is_said_at_the_start(tmp_path: Path, key: str) -> None:
     with pytest.raises(ConfigError, match=rf"tools.{key}: there is no tool or category 'filesytem'.*filesystem"):

@@ -19,6 +19,7 @@ from tests.unit.engine.tiny_bert import write_bert
 from shepherd.cli.main import cli
 from shepherd.cli.options import SECTIONS, SHARED
 from shepherd.cli.subcommands import SUBCOMMANDS, Subcommand
+from shepherd.models import gguf
 
 
 @pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb"), ("NO_COLOR", "")])
@@ -298,7 +299,8 @@ def test_models_list_has_the_embedded_model_and_what_is_here(empty_home: Path, l
 
 def test_models_info_says_what_a_model_is_and_needs(empty_home: Path, lamb: Path) -> None:
     text = shepherd("models", "info", str(lamb)).stdout
-    for word in ("llama", "5.3 million", "F16", "4096 tokens", "hermes", "Tools:           yes", "MiB"):
+    parameters = f"{gguf.read_header(lamb).n_params / 1e6:.1f} million"
+    for word in ("llama", parameters, "F16", "4096 tokens", "hermes", "Tools:           yes", "MiB"):
         assert word in text
     told = json.loads(shepherd("models", "info", "embedded", "--json").stdout)
     assert told["architecture"] == "llama"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -62,6 +63,55 @@ def test_the_embedded_model_is_in_the_package(home: Path) -> None:
     path = find("embedded", home)
     assert path.name == "lamb.gguf"
     assert path.read_bytes()[:4] == b"GGUF"
+
+
+def test_the_embedded_model_is_the_one_of_its_checksum() -> None:
+    model = catalog.embedded()
+    checksum = hashlib.sha256(model.read_bytes()).hexdigest()
+    assert model.with_name("lamb.gguf.sha256").read_text() == f"{checksum}  lamb.gguf\n", "run: make ship-model"
+
+
+GOOD = b"GGUF" + bytes(range(256)) * 16
+FLIPPED = GOOD[:1000] + bytes([GOOD[1000] ^ 4]) + GOOD[1001:]
+SUM = f"{hashlib.sha256(GOOD).hexdigest()}  lamb.gguf\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "sums", "fault"),
+    [
+        (GOOD, SUM, None),
+        (FLIPPED, SUM, "is damaged: its 4,100 bytes do not have the checksum that lamb.gguf.sha256 says"),
+        (GOOD[:3000], SUM, "is damaged: its 3,000 bytes"),
+        (b"", SUM, "is damaged: its 0 bytes"),
+        (GOOD, b"", "is damaged: its 4,100 bytes"),
+        (GOOD, SUM.replace(b"a", b"\xff"), "is damaged: its 4,100 bytes"),
+        (GOOD, None, r"lamb\.gguf\.sha256 of the package cannot be read \(No such file"),
+        (None, SUM, r"lamb\.gguf of the package cannot be read \(No such file"),
+    ],
+)
+def test_a_damaged_file_of_the_package_is_found_by_its_checksum(
+    content: bytes | None, sums: bytes | None, fault: str | None, tmp_path: Path
+) -> None:
+    model = tmp_path / "lamb.gguf"
+    for file, written in ((model, content), (tmp_path / "lamb.gguf.sha256", sums)):
+        if written is not None:
+            file.write_bytes(written)
+    if fault is None:
+        catalog.check_sum(model)
+        return
+    with pytest.raises(ConfigError, match=f"{fault}.*; install Shepherd again, or name another model") as raised:
+        catalog.check_sum(model)
+    assert raised.value.file == str(model)
+
+
+def test_a_file_that_is_damaged_while_the_program_runs_is_found(tmp_path: Path) -> None:
+    model = put(tmp_path / "lamb.gguf", GOOD)
+    put(tmp_path / "lamb.gguf.sha256", SUM)
+    catalog.check_sum(model)
+    put(model, FLIPPED)
+    os.utime(model, (1, 1))  # the clock of a file may be coarse
+    with pytest.raises(ConfigError, match="damaged"):
+        catalog.check_sum(model)
 
 
 def test_a_path_is_found_from_the_working_folder_its_models_folder_and_the_home_folder(home: Path) -> None:

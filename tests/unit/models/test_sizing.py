@@ -75,8 +75,8 @@ def test_which_layers_see_a_window(
 def test_the_cells_take_what_their_number_format_takes(kind: str) -> None:
     per_block, size_bytes = BLOCKS[kind]
     row = 256 // per_block * size_bytes
-    assert fit(LAMB, [Cells(4096, (kind, "f16"))]).cells == 4096 * 6 * (row + 512)
-    assert fit(LAMB, [Cells(4096, ("f16", kind))]).cells == 4096 * 6 * (row + 512)
+    assert fit(LAMB, [Cells(4096, (kind, "f16"))]).cells == 4096 * LAMB.n_layer * (row + 512)
+    assert fit(LAMB, [Cells(4096, ("f16", kind))]).cells == 4096 * LAMB.n_layer * (row + 512)
 
 
 def test_a_cache_type_that_does_not_exist_is_refused_by_name() -> None:

@@ -327,8 +327,11 @@ class LocalBackend:
             return Constraint()
         if not self._constraints.has_some(request, calls=self._options.constrain_calls):
             return Constraint()
-        thinks = self.dialect.thinks and self._compiler.level_of(request) != "off"
-        return await in_pool("grammars", self._constraints.find, request, compiled.prompt.opened, thinks=thinks)
+        opened, thinks = compiled.prompt.opened, self._may_think(request)
+        return await in_pool("grammars", self._constraints.find, request, opened, thinks=thinks)
+
+    def _may_think(self, request: Request) -> bool:
+        return self.dialect.thinks and self._compiler.level_of(request) != "off"
 
     def _job(self, compiled: Compiled, constraint: Constraint) -> Job:
         """The job for a prompt that fits. Raises: `ContextFull`, with what would be needed and what there is."""
@@ -470,7 +473,8 @@ class LocalBackend:
                 echo=Echo(text, bare.start, bare.stop) if request.completion.echo else None,
                 is_silent=request.max_tokens == 0,
             )
-        reader = self._constraints.reader(request) if self._constraints else self.dialect
+        thinks = bool(compiled.prompt.opened) or self._may_think(request)
+        reader = self._constraints.reader(request, thinks=thinks) if self._constraints else self.dialect
         is_endless = job.sampling.ignore_eos and job.grammar is None
         role_stops, end_token = ((), None) if is_endless else compiler.ends(compiled.prompt)
         return made(

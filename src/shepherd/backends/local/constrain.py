@@ -131,16 +131,19 @@ class Constraints:
         # behind.
         return self._grammar(request, thinks=False, has_begun=True) if has_text else known
 
-    def reader(self, request: Request) -> Dialect:
-        """The dialect that reads the answer: an answer with a form, and no tools to call, holds no calls. Text that
-        looks like markup is inside of its strings then."""
+    def reader(self, request: Request, *, thinks: bool) -> Dialect:
+        """The dialect that reads the answer: an answer with a form, and no tools to call, holds no calls, and where it
+        cannot think no thought. Text that looks like markup belongs to the form then."""
         markup = self._markup
         has_form = request.schema is not None or request.grammar is not None
         if not has_form or (request.tools and request.tool_choice != "none") or markup.headed or markup.spelled:
             return self._dialect
         assert isinstance(self._dialect, TagDialect)
         skips = tuple(mark for mark in markup.skips if mark in "".join(markup.answer))
-        return replace(self._dialect, markup=replace(markup, blocks=(), skips=skips, declared=no_blocks))
+        thoughts = markup.thoughts if thinks else ()
+        return replace(
+            self._dialect, markup=replace(markup, thoughts=thoughts, blocks=(), skips=skips, declared=no_blocks)
+        )
 
     def _grammar(self, request: Request, thinks: bool, *, has_begun: bool = False) -> Constraint:
         key = key_of(request, thinks, has_begun)

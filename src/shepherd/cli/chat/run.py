@@ -124,7 +124,7 @@ async def _answer_once(
     try:
         saves = None if resume is None else app.tools.saves()
         found = None if resume is None else await asyncio.to_thread(saved_commands.find, saves, resume)
-        with handling(signal.SIGINT, _leave_at_once), progress_shown(view.screen) as show:
+        with handling(signal.SIGINT, leave_at_once), progress_shown(view.screen) as show:
             await app.load(show, patient=True)
         # A script gets the same answer in every run, unless the configuration asks for recall.
         is_new = found is None
@@ -200,7 +200,7 @@ async def _converse(config: Config, resume: str | None, mode: Mode) -> int:
         found = None if resume is None or is_first else await asyncio.to_thread(saved_commands.find, saves, resume)
         instructions = FolderInstructions(Path.cwd(), view) if config.chat.instructions else None
         left_out = [] if instructions is None else await instructions.read()
-        with handling(signal.SIGINT, _leave_at_once), progress_shown(view.screen) as show:
+        with handling(signal.SIGINT, leave_at_once), progress_shown(view.screen) as show:
             # MCP servers learn at their start whether they may ask a person.
             await app.load(show, person=person, patient=person is None)
         facts = app.conversations.active
@@ -234,7 +234,7 @@ async def _converse(config: Config, resume: str | None, mode: Mode) -> int:
         await app.aclose()
 
 
-def _leave_at_once(_number: int, _frame: FrameType | None) -> None:
+def leave_at_once(_number: int, _frame: FrameType | None) -> None:
     # The native library cannot be stopped while it reads weights; an orderly exit would wait for its thread.
     sys.stderr.write("\n")
     sys.stderr.flush()

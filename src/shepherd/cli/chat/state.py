@@ -148,7 +148,7 @@ class Chat:
         instead = ""
         try:
             with closing(self.view.answer()) as answer:
-                async with aclosing(events), _ticking(answer):
+                async with aclosing(events), ticking(answer):
                     async for event in events:
                         if isinstance(event, Finished):  # its calls run after this event
                             self.files.begin_turn()
@@ -340,7 +340,7 @@ class Chat:
 
 
 @asynccontextmanager
-async def _ticking(answer: MarkdownAnswer | JsonAnswer | PlainAnswer) -> AsyncIterator[None]:
+async def ticking(answer: MarkdownAnswer | JsonAnswer | PlainAnswer) -> AsyncIterator[None]:
     """Within the block the answer is redrawn regularly, also when no event comes."""
 
     async def tick() -> None:

@@ -62,6 +62,9 @@ class Rewriter:
     """Of the node that a rule is rewriting."""
     _names: dict[tuple[str, str | bool], list[Path]] | None = None
     _n_copied: int = 0
+    _n_visited: int = 0
+    _ending: set[str] = field(default_factory=set)
+    """References that a value can satisfy."""
 
     def fitted(self, node: Any, path: Path) -> Any:
         """A copy of the part of a schema at `path`."""
@@ -125,6 +128,29 @@ class Rewriter:
         if self._n_copied <= MAX_SCHEMA_VALUES:
             self._n_copied += n_copies * n_values(node)
         return self._n_copied <= MAX_SCHEMA_VALUES
+
+    def ends(self, node: Any, followed: frozenset[str] = frozenset()) -> bool:
+        """Whether a value of finite size can satisfy a part of the schema, as far as its references go: one that needs
+        itself has none. `followed`: the references that led here. Without an answer after `MOST_VISITED` parts."""
+        self._n_visited += 1
+        if not isinstance(node, Mapping) or self._n_visited > MOST_VISITED:
+            return True
+        pointer = node.get("$ref")
+        if isinstance(pointer, str) and pointer not in self._ending and (found := find(self.document, pointer)):
+            if pointer in followed or not self.ends(found[0], followed | {pointer}):
+                return False
+            self._ending.add(pointer)
+        needed: list[Any] = []
+        if node.get("type") == "object" and isinstance(properties := node.get("properties"), Mapping):
+            needed += [properties[name] for name in _required(dict(node)) if name in properties]
+        elif node.get("type") == "array" and isinstance(least := node.get("minItems"), int) and least > 0:
+            needed.append(node.get("items"))
+        if isinstance(every := node.get("allOf"), list):
+            needed += every
+        choices = [node[key] for key in ("anyOf", "oneOf") if isinstance(node.get(key), list)]
+        return all(self.ends(each, followed) for each in needed) and all(
+            not some or any(self.ends(each, followed) for each in some) for some in choices
+        )
 
     def target(self, node: Any) -> tuple[Any, Path]:
         """What a reference leads to, and its path; the node itself if it is none, or leads nowhere."""
@@ -229,6 +255,8 @@ def reason(key: object, value: Any) -> str:
             return f"the format {value!r} is not supported"
         case "pattern" | "patternProperties":
             return "look-around is supported only as look-ahead at the beginning of a pattern"
+        case "$ref" if str(value).startswith("#"):
+            return f"what {value!r} leads to needs itself, so that no value satisfies it"
         case _:
             return f'"{key}" is not supported here'
 
@@ -265,6 +293,8 @@ def without(schema: Any, path: Path) -> Any:
 
 MAX_LOOKS = 6
 """Look-aheads of one pattern: patterns that must match the same text cost more than their sum."""
+MOST_VISITED = 10_000
+"""Parts of a schema that are visited to find out whether references end."""
 MAX_NAME = 1_000
 """Characters of a property's name that are counted."""
 _LOOK = re.compile(r"\(\?(?P<sign>[=!])")
@@ -657,14 +687,14 @@ def _schema(node: Node, _: Rewriter) -> bool:
 
 
 def _ref(node: Node, rewriter: Rewriter) -> bool:
-    """A name becomes a path, where it is the name of one place."""
+    """A name becomes a path, where it is the name of one place. A reference to what needs itself allows nothing."""
     name = node["$ref"].removeprefix("#")
     if node["$ref"].startswith("#") and name and not name.startswith("/"):
         places = rewriter.named("$anchor", name) + rewriter.named("$dynamicAnchor", name)
         places += rewriter.named("$id", f"#{name}") + rewriter.named("id", f"#{name}")
         if len(places) == 1 and not rewriter.has_ids():
             node["$ref"] = _pointer(places[0])
-    return True
+    return rewriter.ends({"$ref": node["$ref"]})
 
 
 def _dynamic_ref(key: str, anchor: str) -> Rule:

@@ -303,5 +303,6 @@ def quantize(source: Path, target: Path, file_type: Literal["F16", "Q4_0", "Q8_0
     params = C.llama_model_quantize_default_params()
     params.ftype = FILE_TYPES[file_type]
     params.nthread = 1
+    params.allow_requantize = True  # the embedded model may be quantised
     if C.llama_model_quantize(os.fsencode(source), os.fsencode(target), ctypes.byref(params)) != 0:
         raise EngineError(f"{source.name} cannot be quantised to {file_type}{reason_from(log)}")

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Literal
 
 from shepherd.core import EngineError
 from shepherd.engine.llamacpp.machine import hardware
+from shepherd.models import catalog
 from shepherd.process import child, isolated
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def verdict(
     `room_bytes`: free for the models of the test; None = as the folder for temporary files has. Without enough there is
     no test: the safe way is taken, until the next start.
 
-    Raises: `EngineError` if it crashes with and without extra buffer types.
+    Raises: `EngineError` if it crashes with and without extra buffer types, `ConfigError` if the embedded model, with
+    which it is tested, is damaged.
     """
     build = build or build_id()
     file = cache_folder / f"selftest-{build}.json"
@@ -69,6 +71,7 @@ def verdict(
     if (shutil.disk_usage(folder).free if room_bytes is None else room_bytes) < ROOM_BYTES:
         untested = f"the library is not tested, since {folder} has no room for {ROOM_BYTES >> 20} MiB"
         return Verdict(False, f"{untested}; quantised models run without AMX, which is slower")
+    catalog.get_embedded()
     found = _test(run or run_child)
     child.keep(file, {"use_extra_bufts": found.use_extra_bufts, "detail": found.detail})
     return found
@@ -145,7 +148,6 @@ def try_quantised(use_extra_bufts: bool) -> None:
     from shepherd.engine.llamacpp import trial  # noqa: PLC0415 - only the child needs these
     from shepherd.engine.llamacpp.library import quantize  # noqa: PLC0415
     from shepherd.engine.llamacpp.weights import Weights  # noqa: PLC0415
-    from shepherd.models import catalog  # noqa: PLC0415
 
     for file_type in _FILE_TYPES:
         target = Path(tempfile.mkdtemp()) / f"{file_type}.gguf"

@@ -42,13 +42,14 @@ def _ask_tool(models: Models, name: str, is_local: bool) -> Tool:
 
 
 def chat_tool(models: Models) -> Tool:
-    """For other agents, which have no model of ours yet: any of them under one name."""
+    """For other agents, which have no model of ours yet: any of them under one name. Without a model it cannot run."""
     advisors = models.advisors()
+    first = next((advisor.name for advisor in advisors), "")
     known = {"type": "string", "enum": [advisor.name for advisor in advisors]}
     properties = {**PARAMETERS["properties"], "model": known, "system": {"type": "string"}}
 
     async def run(context: ToolContext, arguments: Mapping[str, Any]) -> Result:
-        name = arguments.get("model") or advisors[0].name
+        name = arguments.get("model") or first
         n_tokens = arguments.get("max_tokens", MOST_TOKENS)
         text = await models.ask(
             name, arguments["prompt"], user=context.user, system=arguments.get("system"), max_tokens=n_tokens
@@ -56,7 +57,7 @@ def chat_tool(models: Models) -> Tool:
         return Result(text.strip() or f"{name} gave an empty answer")
 
     return Tool(
-        "chat", f"Ask a language model ({advisors[0].name} unless another one is named).",
+        "chat", f"Ask a language model ({first} unless another one is named).",
         {"type": "object", "properties": properties, "required": ["prompt"]}, run, category="models",
         effect="read" if all(advisor.is_local for advisor in advisors) else "net", subject="model", timeout_s=600.0,
     )  # fmt: skip

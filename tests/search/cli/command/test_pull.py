@@ -13,7 +13,7 @@ import pytest
 from tests.fakes.hub import Hub
 from tests.unit.cli.command.test_pull import env, hub, shepherd  # noqa: F401 - fixtures
 
-from shepherd.models import pulled
+from shepherd.models import catalog, pulled
 
 
 def on_terminal(answer: str, env: Mapping[str, str], cwd: Path, *words: str) -> tuple[int, str]:
@@ -45,7 +45,7 @@ def test_in_a_terminal_a_missing_model_is_offered_pulled_and_answers(
     status, screen = on_terminal("n", settings, tmp_path, *words)
     assert status == 1
     assert "hf:acme/lamb-GGUF:Q8_0 is not on this machine" in screen
-    assert "Pull hf:acme/lamb-GGUF:Q8_0, 10.3 MiB? [Y/n]" in screen
+    assert f"Pull hf:acme/lamb-GGUF:Q8_0, {catalog.embedded().stat().st_size / 2**20:.1f} MiB? [Y/n]" in screen
     assert hub.n_sent("cdn") == 0
     status, screen = on_terminal("y", settings, tmp_path, *words)
     assert status == 0, screen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from tests.fake_engine import FakeRuntime
 
 from shepherd.backends.local.backend import LocalBackend
 from shepherd.backends.local.constrain import Constraint, Constraints, find_fault, loose
-from shepherd.core import Grammar, InvalidRequest, Message, Request, ToolSpec
+from shepherd.core import Grammar, InvalidRequest, Message, Request, TextDelta, ToolSpec
 from shepherd.dialects import Template, get
 from shepherd.dialects.base import Dialect
 from shepherd.dialects.families.hermes import HERMES
@@ -411,13 +412,22 @@ MARKUP = "a</think> <tool_call>{} </tool_call>"
 def test_an_answer_with_a_form_holds_no_calls_where_there_are_no_tools(
     made: Constraints, request_: Request, is_whole: bool
 ) -> None:
-    parser = made.reader(request_).parser(tools=request_.tools)
+    parser = made.reader(request_, thinks=True).parser(tools=request_.tools)
     events = [*parser.feed(MARKUP), *parser.close()]
     assert ("".join(getattr(event, "text", "") for event in events) == MARKUP) == is_whole
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("form", ["</think>", "<think>", "<think>a</think>b"])
+def test_a_form_that_begins_like_a_thought_is_text_where_the_model_cannot_think(made: Constraints, form: str) -> None:
+    request_ = ask(grammar=Grammar("regex", re.escape(form)))
+    parser = made.reader(request_, thinks=False).parser(tools=())
+    events = [*parser.feed(form), *parser.close()]
+    assert "".join(getattr(event, "text", "") for event in events if isinstance(event, TextDelta)) == form
 
 
 @pytest.mark.model
 @pytest.mark.parametrize("name", ["harmony", "muse"])
 def test_headers_are_read_in_an_answer_with_a_form_too(weights: Weights, name: str) -> None:
     dialect: Dialect = get(name)
-    assert Constraints(weights, weights.end_tokens, dialect).reader(ask(schema={})) is dialect
+    assert Constraints(weights, weights.end_tokens, dialect).reader(ask(schema={}), thinks=False) is dialect

@@ -17,6 +17,7 @@ from shepherd.models import catalog
 from shepherd.models.suggestions import SUGGESTIONS
 
 LAMB = catalog.embedded().read_bytes()
+SIZE = f"{len(LAMB) / 2**20:.1f} MiB"
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def test_a_pull_says_what_it_chose_and_how_to_go_on_and_the_second_that_it_is_he
     path = tmp_path / "models/hf/acme/lamb-GGUF/lamb-Q8_0/lamb-Q8_0.gguf"
     assert done.returncode == 0, done.stderr
     assert done.stdout == (
-        f"hf:acme/lamb-GGUF:Q8_0 is here: {path} (10.3 MiB)\nChat with it: shepherd -m hf:acme/lamb-GGUF:Q8_0\n"
+        f"hf:acme/lamb-GGUF:Q8_0 is here: {path} ({SIZE})\nChat with it: shepherd -m hf:acme/lamb-GGUF:Q8_0\n"
     )
     assert "the format is Q8_0, nearly without loss" in done.stderr
     assert path.read_bytes() == LAMB
@@ -77,7 +78,7 @@ def test_an_interruption_of_the_network_is_said(shepherd: Shepherd, hub: Hub) ->
     ("source", "sentence"),
     [
         ("acme/lamb-GGUF", "did you mean hf:acme/lamb-GGUF?"),
-        ("hf:acme/lamb-GGUF:Q4_0", "has no 'Q4_0'; it has F16 (10.3 MiB), Q8_0 (10.3 MiB); did you mean Q8_0?"),
+        ("hf:acme/lamb-GGUF:Q4_0", f"has no 'Q4_0'; it has F16 ({SIZE}), Q8_0 ({SIZE}); did you mean Q8_0?"),
         ("hf:acme/none", "has no repository acme/none, or keeps it private: check the name, or give a token"),
     ],
 )

@@ -162,6 +162,9 @@ KEPT: list[tuple[str, Json, list[Any], list[Any]]] = [
 LEFT_OUT: list[tuple[Json, str]] = [
     ({"type": "string", "pattern": "a(?=b)"}, "pattern"),
     ({"type": "string", "pattern": "^(?=a)b|c"}, "pattern"),
+    ({"$ref": "#"}, "$ref"),
+    (an_object({"a": {"$ref": "#"}}, ["a"]), "properties.a.$ref"),
+    ({"type": "array", "minItems": 1, "items": {"allOf": [{"$ref": "#"}]}}, "items.allOf[0].$ref"),
     ({"type": "string", "pattern": r"^(a)\1$"}, "pattern"),
     ({"type": "string", "pattern": "^(?:(?:a{1,60}){1,60})$"}, "pattern"),
     ({"type": "integer", "multipleOf": 1234567}, "multipleOf"),
@@ -215,6 +218,20 @@ def test_what_cannot_be_kept_to_is_left_out_by_name_or_refused_by_name(schema: J
         check_schema(schema, "form.schema")
     assert caught.value.field == f"form.schema.{path}"
     assert re.match(re.escape(f"form.schema.{path}") + "[: ]", caught.value.message)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        an_object({"next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}, ["next"]),
+        an_object({"next": {"$ref": "#"}}),
+        an_object({"all": {"type": "array", "items": {"$ref": "#"}}}, ["all"]),
+        {"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}, ONE]}, "b": {"$ref": "#/$defs/a"}}},
+    ],
+    ids=json.dumps,
+)
+def test_a_reference_to_what_may_end_is_kept(schema: Json) -> None:
+    assert fit_schema(schema, "s").left_out == ()
 
 
 @pytest.mark.grid(0.2)

@@ -380,7 +380,7 @@ SCHEMAS: dict[str, tuple[object, str, str]] = {
     ),
     "another document": ({"$ref": "http://x/y"}, ".$ref", ": references to other documents are not supported"),
     "nothing there": ({"$ref": "#/$defs/x"}, ".$ref", ": pointer '/$defs/x' does not exist"),
-    "a circle": ({"$ref": "#"}, ".$ref", ": no text satisfies it"),
+    "a circle": ({"$ref": "#"}, ".$ref", ": what '#' leads to needs itself, so that no value satisfies it"),
     "false": (False, "", ": nothing satisfies it: schema is false"),
     "a bad value": (
         {"items": {"minLength": -1}},
@@ -639,11 +639,10 @@ async def test_free_text_stays_free_until_the_trigger(engine: InProcessEngine, w
     question = "what can you do?"  # the answer is known to have two commas
     lark = 'start: (free call)* TEXT\nfree[lazy]: TEXT ","\ncall: " [" /[0-9]{2}/ "]"\n' + TEXT
     plain, _ = await say(engine, weights, None, question, temperature=0)
-    text, reason = await say(engine, weights, lark, question, temperature=0)
+    text, _ = await say(engine, weights, lark, question, temperature=0)
     at = plain.index(",")
     assert text[: at + 1] == plain[: at + 1]
     assert re.fullmatch(r"([^,]*, \[\d\d\])+[^,]*", text), "every comma is followed by a call, and then text is free"
-    assert reason == "end"
 
 
 @model
