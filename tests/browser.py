@@ -105,21 +105,36 @@ class Visit:
             await page.goto(self.address + path)
         return page
 
-    async def begin(self, path: str | None) -> None:
-        from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]
-
-        self._axe = Axe()
+    async def begin(self) -> None:
         self.context.set_default_timeout(PATIENCE_MS)
         self.context.on("request", self._request)
         self.context.on("console", self._console)
         await self.context.expose_function(RAN, self._run)
         await self.context.expose_function("shepherd_test_violation", lambda told: self._fault(f"CSP: {told}"))
         await self.context.add_init_script(LISTENER)
-        self.page = await self.tab(path)
+
+    async def begin_again(self) -> None:
+        """Close all tabs and forget what they have kept; what the browser has read of the page stays in its cache.
+        Another person comes, before an empty tab."""
+        for page in self.context.pages:
+            await page.close()
+        await self.context.unroute_all()
+        await self.context.set_offline(False)
+        for kept in (self.requests, self.faults, self.ran, self._expected):
+            kept.clear()
+        self.page = await self.tab(None)
+        devtools = await self.context.new_cdp_session(self.page)
+        await devtools.send("Storage.clearDataForOrigin", {"origin": self.address[:-1], "storageTypes": "all"})
+        await devtools.detach()
 
     async def violations(self, page: Page | None = None) -> str:
         """What axe-core finds wrong with a tab: a report with the elements; empty, if nothing."""
-        results = await self._axe.run(page or self.page)
+        from axe_playwright_python.base import AXE_SCRIPT, AxeResults  # type: ignore[import-untyped]
+
+        page = page or self.page
+        if not await page.evaluate("'axe' in window"):  # it is large, and stays as long as the document
+            await page.evaluate(AXE_SCRIPT)
+        results = AxeResults(await page.evaluate("axe.run({resultTypes: ['violations']})"))
         return str(results.generate_report()) if results.violations_count else ""
 
     def check(self) -> None:
@@ -178,7 +193,8 @@ async def visiting(
     )
     try:
         visit = Visit(context, address)
-        await visit.begin(path)
+        await visit.begin()
+        visit.page = await visit.tab(path)
         yield visit
         visit.check()
     finally:

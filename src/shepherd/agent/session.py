@@ -273,12 +273,12 @@ class Session:
     def sampling(self, sampling: Sampling) -> None:
         self._template = replace(self._template, sampling=sampling)
 
-    def detach(self, id: str) -> None:
+    def detach(self) -> None:
         """Be another conversation from now on, with the same messages."""
-        self.id = id
-        self._state.id = id
+        self.id = str(uuid.uuid4())
+        self._state.id = self.id
         if self.toolbox is not None:
-            self.toolbox.session = id
+            self.toolbox.session = self.id
 
     def _here(self) -> SavedConversation:
         reported = dict(self._state.reported)

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 from shepherd.core import (
     Audio,
@@ -138,6 +138,17 @@ class SavedListing:
     """As that of the conversation."""
 
 
+Stamp = tuple[int, int]
+
+
+class Found(NamedTuple):
+    name: str
+    """Empty for a file elsewhere."""
+    saved: SavedConversation
+    stamp: Stamp | None
+    """Of the file, as it was read."""
+
+
 class ConversationStore:
     """A folder of conversations, created when the first one is saved. Several processes may use it."""
 
@@ -169,12 +180,14 @@ class ConversationStore:
         """The conversation of exactly this name. Raises: `SaveError` when there is none, or it is damaged."""
         return from_json(_read(self._path(name)))
 
-    def find(self, typed: str) -> tuple[str, SavedConversation]:
-        """The conversation of this name, or of the only name that begins with it, or in the file of this path; with
-        its name, which is empty for a file elsewhere. Raises: as `load`, with the path."""
+    def find(self, typed: str) -> Found:
+        """The conversation of this name, or of the only name that begins with it, or in the file of this path. Raises:
+        as `load`, with the path."""
         path = self._find(typed)
+        name = path.stem if path == self._path(path.stem) else ""
+        stamp = self.stamp(name) if name else None
         try:
-            return (path.stem if path == self._path(path.stem) else ""), from_json(_read(path))
+            return Found(name, from_json(_read(path)), stamp)
         except SaveError as error:
             raise SaveError(f"{path}: {error.message}") from error
 
@@ -186,7 +199,12 @@ class ConversationStore:
         """All names, the newest first."""
         return tuple(path.stem for path in self._paths())
 
-    def stamp(self, name: str) -> tuple[int, int] | None:
+    def is_changed(self, name: str, stamp: Stamp | None) -> bool:
+        """Whether another program has written the file of exactly this name since it had this stamp. One that has
+        none, and one that is gone, can be written."""
+        return stamp is not None and self.stamp(name) not in (None, stamp)
+
+    def stamp(self, name: str) -> Stamp | None:
         """What changes with the file of exactly this name: its time and its size; None without a file."""
         try:
             found = self._path(name).stat()

@@ -62,6 +62,8 @@ class LoadProgress:
     name: str
     fraction: float
     """0.0 to 1.0."""
+    total_bytes: int = 0
+    """Of the weights, in that stage; 0 = not known."""
 
 
 Progress = Callable[[LoadProgress], None]
@@ -183,9 +185,10 @@ class ModelLoader:
         options = self._options(entry, header.path)
 
         def report(stage: str, fraction: float) -> None:
-            is_weights = stage == "weights"
             on_progress(
-                LoadProgress("weights" if is_weights else "context", entry.name if is_weights else stage, fraction)
+                LoadProgress("weights", entry.name, fraction, header.size_bytes)
+                if stage == "weights"
+                else LoadProgress("context", stage, fraction)
             )
 
         weights = options.load(vocab_only=is_apart, progress=partial(report, "weights"))

@@ -15,6 +15,20 @@ from tests.process.page.test_chat import Pausing
 from tests.process.page.test_frame import AWAY, CANNOT_BE_REACHED
 from tests.providers_scripted import Said
 
+CONFIG = """\
+[models.lamb]
+path = "embedded"
+load = "demand"
+[caches.main]
+model = "lamb"
+[providers.script]
+type = "openai_compat"
+base_url = "{provider}"
+model = "m"
+[tools]
+enabled = []
+"""
+"""Of a server that starts soon: no model is loaded, and nothing else is started."""
 REFUSED = r"console error: Failed to load resource: the server responded with a status of 401"
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -36,7 +50,7 @@ async def begun(page: Page, house: House) -> Person:
 async def test_a_chat_goes_on_when_its_server_comes_back_as_it_was_or_with_another_key(
     house: House, start: Start, visiting: Visiting, tmp_path: Path
 ) -> None:
-    furnish(home := tmp_path / "home", house.provider)
+    furnish(home := tmp_path / "home", house.provider, CONFIG)
     async with prefixed("/ai") as proxy, AsyncExitStack() as stays:
         async with start("--api-key", "first", home=home) as proxy.target:
             visit = await stays.enter_async_context(visiting(proxy.url, None))

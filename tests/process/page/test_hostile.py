@@ -9,7 +9,7 @@ import pytest
 from playwright.async_api import Page, expect
 from tests.browser import PAYLOADS, Visit
 from tests.cases import amount
-from tests.process.page.conftest import House, Visiting
+from tests.process.page.conftest import House
 
 from shepherd.core import Message, Reasoning, Text, ToolCall, ToolResult
 
@@ -89,24 +89,24 @@ OPEN = "() => document.querySelectorAll('main details').forEach((each) => (each.
 
 
 async def test_no_payload_of_a_conversation_runs_in_questions_thoughts_calls_results_and_titles(
-    house: House, visiting: Visiting
+    house: House, tab: Visit
 ) -> None:
     saved = [house.save(payload, exchange(payload, at)) for at, payload in enumerate(PAYLOADS[::8])]
     turns = [message for at, payload in enumerate(SAID) for message in exchange(payload, at)]
     name = house.save("Payloads", turns)
-    async with visiting(house.address, f"#/chat/{name}") as visit:
-        messages = visit.page.get_by_role("list", name="Messages")
-        await expect(messages).to_contain_text(f"End of {len(SAID) - 1}.")
-        seen: set[str] = set()
-        while True:
-            await visit.page.evaluate(OPEN)
-            assert await unsafe(visit.page) == []
-            text = await messages.inner_text()
-            seen |= set(re.findall(r"End of \d+\.", text))
-            if "End of 0." in seen:  # at the top: the list has nothing more to scroll to
-                break
-            await messages.evaluate("(list) => { list.scrollTop -= list.clientHeight; }")
-            await expect(messages).not_to_have_text(text, use_inner_text=True)
-        assert len(seen) > len(SAID) / 2
+    await tab.page.goto(f"{tab.address}#/chat/{name}")
+    messages = tab.page.get_by_role("list", name="Messages")
+    await expect(messages).to_contain_text(f"End of {len(SAID) - 1}.")
+    seen: set[str] = set()
+    while True:
+        await tab.page.evaluate(OPEN)
+        assert await unsafe(tab.page) == []
+        text = await messages.inner_text()
+        seen |= set(re.findall(r"End of \d+\.", text))
+        if "End of 0." in seen:  # at the top: the list has nothing more to scroll to
+            break
+        await messages.evaluate("(list) => { list.scrollTop -= list.clientHeight; }")
+        await expect(messages).not_to_have_text(text, use_inner_text=True)
+    assert len(seen) > len(SAID) / 2
     for each in (*saved, name):
         house.chats.remove(each)

@@ -7,7 +7,7 @@ from playwright.async_api import Locator, expect
 from tests.browser import Visit
 from tests.process.page.conftest import House
 from tests.process.page.person import Person
-from tests.process.page.test_chat import Pausing
+from tests.process.page.test_chat import Pausing, writes
 from tests.providers_scripted import Said
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -74,15 +74,16 @@ async def test_a_chat_is_written_stopped_and_edited_without_a_click(house: House
     await person.hears("This is about Second.")
 
 
-async def test_a_question_is_answered_without_a_click(house: House, visit: Visit) -> None:
+async def test_a_question_is_answered_without_a_click(house: House, script: Visit) -> None:
     file = house.folder / "keys.txt"
-    person, keys = Person(visit.page), visit.page.keyboard
+    person, keys = Person(script.page), script.page.keyboard
+    house.provider.script = writes(file, "Buy milk\n")
     await expect(person.message).to_be_focused()
     await keys.type("Write Buy milk to keys.txt.")
     await keys.press("Enter")
     await expect(person.question.get_by_role("button", name="Do not allow")).to_be_focused()
     assert not file.exists()
-    await reach(visit, person.question.get_by_role("button", name="Allow once"), "ArrowDown")
+    await reach(script, person.question.get_by_role("button", name="Allow once"), "ArrowDown")
     await keys.press("Enter")
     await expect(person.question).to_have_count(0)
     await expect(person.stop).to_have_count(0)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.async_api import FilePayload, Route, expect
 from tests.browser import PAYLOADS, Visit
-from tests.process.page.conftest import House, Visiting
+from tests.process.page.conftest import House
 from tests.process.page.person import Person
 from tests.process.page.test_hostile import unsafe
 
@@ -72,7 +72,7 @@ def spoilt(value: Any, payload: str) -> Any:
     return payload if isinstance(value, str) else [payload] if isinstance(value, list) else value
 
 
-async def test_no_payload_runs_as_the_name_of_a_model(house: House, visiting: Visiting) -> None:
+async def test_no_payload_runs_as_the_name_of_a_model(house: House, tab: Visit) -> None:
     """Of a hub, of an upstream, of a saved conversation: in the picker, in the lines of a turn, in the panels."""
 
     async def spoil(route: Route) -> None:
@@ -80,20 +80,19 @@ async def test_no_payload_runs_as_the_name_of_a_model(house: House, visiting: Vi
         await route.fulfill(response=answer, json=hostile(await answer.json()))
 
     saved = [house.save(name, (Message.user("Hello?"), Message.assistant("Hello.")), model=name) for name in NAMES]
-    async with visiting(house.address, f"#/chat/{saved[0]}") as visit:
-        page, person = visit.page, Person(visit.page)
-        for path in ("v1/chats/options?*", "v1/models/here", "v1/usage?*"):
-            await page.route(f"{visit.address}{path}", spoil)
-        await page.reload()
-        await person.says("Hello!")
-        await expect(page.get_by_text(f"{NAMES[0]} is not there any more")).to_be_visible()
-        await person.hears("Hello")
-        await page.get_by_role("button", name="Model: ").click()
-        await expect(page.get_by_role("menuitemradio", name=NAMES[-1])).to_be_visible()
+    page, person = tab.page, Person(tab.page)
+    for path in ("v1/chats/options?*", "v1/models/here", "v1/usage?*"):
+        await page.route(f"{tab.address}{path}", spoil)
+    await page.goto(f"{tab.address}#/chat/{saved[0]}")
+    await person.says("Hello!")
+    await expect(page.get_by_text(f"{NAMES[0]} is not there any more")).to_be_visible()
+    await person.hears("Hello")
+    await page.get_by_role("button", name="Model: ").click()
+    await expect(page.get_by_role("menuitemradio", name=NAMES[-1])).to_be_visible()
+    assert await unsafe(page) == []
+    for panel in ("Models", "Usage"):
+        await page.goto(f"{tab.address}#/{panel.lower()}")
+        await expect(page.get_by_role("main").get_by_text(NAMES[-1]).first).to_be_visible()
         assert await unsafe(page) == []
-        for panel in ("Models", "Usage"):
-            await page.goto(f"{visit.address}#/{panel.lower()}")
-            await expect(page.get_by_role("main").get_by_text(NAMES[-1]).first).to_be_visible()
-            assert await unsafe(page) == []
     for each in saved:
         house.chats.remove(each)

@@ -1,4 +1,4 @@
-"""The panel of models, with a hub on loopback: a first visit, pulls that stop, go on and are discarded, a chat."""
+"""The panel of models, with a hub on loopback: a first visit, pulls that stop and go on, a first chat."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import json
 import re
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 from tests import started
+from tests.browser import Visit
 from tests.fakes.hub import Hub, Slow
 from tests.process.page.conftest import Visiting
 from tests.process.page.person import Person
+from tests.process.page.test_states import keep
 from tests.proven import proven
 
 from shepherd.models import catalog
@@ -21,6 +24,16 @@ from shepherd.models.pull import staging
 from shepherd.models.pulled import PARTIAL, models_folder
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+WATCH = """() => {
+  window.shepherd_test_loading = [];
+  const keep = (each) => shepherd_test_loading.push(each.innerText);
+  const look = () => document.querySelectorAll(".loading").forEach(keep);
+  new MutationObserver(look).observe(document.body, {subtree: true, childList: true, characterData: true});
+}"""
+"""Keeps what a chat has said while its model was loaded."""
+TELL = "([name, event]) => import('/web/js/chat/store.js').then(({chatOf}) => chatOf(name).on_loading(event))"
+"""As an event of the server, of a model that is too large for a test."""
 
 
 async def test_a_first_visit_leads_to_the_models_and_a_stopped_pull_goes_on(visiting: Visiting, tmp_path: Path) -> None:
@@ -38,7 +51,7 @@ async def test_a_first_visit_leads_to_the_models_and_a_stopped_pull_goes_on(visi
     with Hub() as hub, ExitStack() as stack:
         hub.put_repo("acme/lamb-GGUF", {"lamb-F16.gguf": content})
         hub.fail("cdn", Slow(200_000, 0.1))
-        server = started.serving(tmp_path, before=("env", f"HF_ENDPOINT={hub.url}"))
+        server = started.serving(tmp_path, before=("env", "-u", "SHEPHERD_TRUST", f"HF_ENDPOINT={hub.url}"))
         _, address = await asyncio.to_thread(stack.enter_context, server)
         async with visiting(address) as visit:
             page = visit.page
@@ -58,12 +71,46 @@ async def test_a_first_visit_leads_to_the_models_and_a_stopped_pull_goes_on(visi
             await row.get_by_role("button", name="Load", exact=True).click()
             await expect(row.get_by_role("button", name="Unload")).to_be_visible()
             assert not hub.ranges("cdn")[-1].startswith("bytes=0-"), "it went on where it was"
+            await page.route("**/v1/chats/*/events*", late)
             await row.get_by_role("button", name="Chat", exact=True).click()
-            await Person(page).says("Hello!")
-            await expect(page.get_by_text(re.compile(r"The model has read AGENTS.md: \d+ tokens"))).to_be_visible()
+            await a_new_folder_is_asked_about_and_the_model_loads(visit)
             await page.get_by_role("link", name="Models").click()
             await row.get_by_role("button", name="More about").click()
             await page.get_by_role("menuitem", name="Delete").click()
             await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
             await expect(row).to_have_count(0)
             assert await visit.violations() == ""
+
+
+async def late(route: Route) -> None:
+    """The way to the server is slow: what is sent at the same time is there before."""
+    await asyncio.sleep(0.5)
+    await route.continue_()
+
+
+async def a_new_folder_is_asked_about_and_the_model_loads(visit: Visit) -> None:
+    """The model leaves while the question waits, so that the turn loads it behind the answer."""
+    page, person = visit.page, Person(visit.page)
+    await page.evaluate(WATCH)
+    await person.says("Hello!")
+    await expect(person.question).to_contain_text(re.compile(r"AGENTS.md \(1 line\) is new here.* Trust it\?"))
+    leaves = {"model": "hf:acme/lamb-GGUF:F16", "keep_alive": 0}
+    assert (await visit.context.request.post(f"{visit.address}api/generate", data=leaves)).ok
+    name = urlsplit(page.url).fragment.removeprefix("/chat/")
+    for event, shown in (
+        ({"share": None, "loaded_bytes": None, "total_bytes": None}, ""),
+        ({"share": 0.5, "loaded_bytes": None, "total_bytes": None}, "50 %"),
+        ({"share": 0.26, "loaded_bytes": 1_204_000_000, "total_bytes": 4_631_000_000}, "1.2 of 4.6 GB, 26 %"),
+    ):
+        await page.evaluate(TELL, [name, {"model": "a-large-model", "stage": "weights", **event}])
+        await expect(page.get_by_role("status").filter(has_text="Loading a-large-model")).to_be_visible()
+        await expect(page.locator(".loading .figures")).to_have_text(shown)
+    await expect(person.question).to_be_visible()
+    assert await visit.violations() == ""
+    await keep(page, "loading")
+    await person.question.get_by_role("button", name="Yes").click()
+    await expect(page.get_by_text(re.compile(r"The model has read AGENTS.md: \d+ tokens"))).to_be_visible()
+    await person.hears("")
+    await expect(page.get_by_role("progressbar")).to_have_count(0)
+    seen = await page.evaluate("shepherd_test_loading")
+    assert [each for each in seen if "lamb-F16" in each], seen

@@ -54,14 +54,13 @@ async def open_chat(house: House, visit: Visit, *happened: tuple[str, Mapping[st
     async def tell(route: Route) -> None:
         await route.fulfill(content_type="text/event-stream", body=next(answers, ""))
 
-    await visit.page.goto("about:blank")  # the page was there, with the events of the server
     await visit.page.route("**/v1/window/events", tell)
     await visit.page.goto(f"{visit.address}#/chat/{name}")
     return visit.page
 
 
-async def test_the_bar_says_what_is_held_what_has_left_and_what_is_free(house: House, visit: Visit) -> None:
-    page = await open_chat(house, visit, ("grow", {"seq": 0, "tokens": 900, "held": 740, "kind": "assistant"}))
+async def test_the_bar_says_what_is_held_what_has_left_and_what_is_free(house: House, tab: Visit) -> None:
+    page = await open_chat(house, tab, ("grow", {"seq": 0, "tokens": 900, "held": 740, "kind": "assistant"}))
     bar = page.get_by_role("group", name="Cells of this conversation")
     await expect(bar).to_contain_text(
         "740 of 2,048 tokens: system 80, tools 120, answer 80, result 456, markup 4, has left 160, other chats 260, "
@@ -82,10 +81,10 @@ async def test_the_bar_says_what_is_held_what_has_left_and_what_is_free(house: H
         "Has left · message 2 · 60 tokens",
         "Result · message 3 · 456 tokens",
     ]
-    assert await visit.violations() == ""
+    assert await tab.violations() == ""
 
 
-async def test_what_has_left_is_read_brought_back_and_forgotten(house: House, visit: Visit) -> None:
+async def test_what_has_left_is_read_brought_back_and_forgotten(house: House, tab: Visit) -> None:
     asked: list[Any] = []
 
     async def archive(route: Route) -> None:
@@ -97,10 +96,10 @@ async def test_what_has_left_is_read_brought_back_and_forgotten(house: House, vi
         asked.append(route.request.post_data_json)
         await route.fulfill(json={"messages": 1, "facts": 0})
 
-    await visit.page.route("**/v1/window/left?*", archive)
-    await visit.page.route("**/v1/memory/forget", forget)
+    await tab.page.route("**/v1/window/left?*", archive)
+    await tab.page.route("**/v1/memory/forget", forget)
     left = {"at": AT_S, "messages": [1, 2], "tokens": 160, "ms": 0.12, "reason": "oldest exchange"}
-    page = await open_chat(house, visit, ("left", left))
+    page = await open_chat(house, tab, ("left", left))
     await page.get_by_role("button", name="Left: oldest exchange").click()
     dialog = page.get_by_role("dialog", name="What has left")
     await expect(dialog).to_contain_text("Biscuit <b>eats</b> seeds.")
@@ -120,7 +119,7 @@ async def test_what_has_left_is_read_brought_back_and_forgotten(house: House, vi
     assert asked == [["1,2"], ["1,2"], {"messages": [7], "dry_run": True}, {"messages": [7]}]
 
 
-async def test_a_piece_shows_its_tokens_page_by_page(house: House, visit: Visit) -> None:
+async def test_a_piece_shows_its_tokens_page_by_page(house: House, tab: Visit) -> None:
     async def tokens(route: Route) -> None:
         query = {
             name: int(*value)
@@ -131,8 +130,8 @@ async def test_a_piece_shows_its_tokens_page_by_page(house: House, visit: Visit)
             json={"tokens": [{"id": at, "text": f" t{at}"} for at in range(query["start"], query["stop"])]}
         )
 
-    await visit.page.route("**/v1/window/tokens?*", tokens)
-    page = await open_chat(house, visit, ("grow", {"seq": 0, "tokens": 1500, "held": 1340, "kind": "assistant"}))
+    await tab.page.route("**/v1/window/tokens?*", tokens)
+    page = await open_chat(house, tab, ("grow", {"seq": 0, "tokens": 1500, "held": 1340, "kind": "assistant"}))
     button = page.get_by_role("group", name="Cells of this conversation").get_by_role("button")
     await button.focus()
     await page.keyboard.press("End")
@@ -145,10 +144,10 @@ async def test_a_piece_shows_its_tokens_page_by_page(house: House, visit: Visit)
     await expect(dialog.get_by_role("button", name="Later")).to_be_disabled()
 
 
-async def test_every_happening_is_one_sentence_with_its_reason(house: House, visit: Visit) -> None:
+async def test_every_happening_is_one_sentence_with_its_reason(house: House, tab: Visit) -> None:
     page = await open_chat(
         house,
-        visit,
+        tab,
         ("left", {"at": AT_S, "messages": [1], "tokens": 412, "ms": 0.1, "reason": "oldest exchange"}),
         ("recalled", {"at": AT_S, "messages": [1], "tokens": 86, "words": ["hamster"], "ids": [7], "oldest_s": AT_S}),
         ("miss", {"at": AT_S, "token": 812, "of": 1204, "was": "\nFriday", "is": " Saturday", "message": 3}),
@@ -170,8 +169,8 @@ async def test_every_happening_is_one_sentence_with_its_reason(house: House, vis
     await expect(page.get_by_role("row").last).to_contain_text("600 cached, 40 computed120 ms")
 
 
-async def test_events_of_another_version_are_refused_with_a_sentence(house: House, visit: Visit) -> None:
-    page = await open_chat(house, visit, version=2)
+async def test_events_of_another_version_are_refused_with_a_sentence(house: House, tab: Visit) -> None:
+    page = await open_chat(house, tab, version=2)
     await expect(page.get_by_role("alert")).to_have_text(
         "The server sends version 2 of the window; this page reads 1. Reload it."
     )
@@ -179,7 +178,7 @@ async def test_events_of_another_version_are_refused_with_a_sentence(house: Hous
 
 
 async def test_on_a_narrow_screen_a_low_bar_opens_and_closes_the_window(house: House, visiting: Visiting) -> None:
-    async with visiting(house.address, size=(390, 844), scheme="dark") as visit:
+    async with visiting(house.address, None, size=(390, 844), scheme="dark") as visit:
         page = await open_chat(house, visit)
         bar = page.get_by_role("button", name="Open the living window. 700 of 2,048 tokens")
         await bar.click()
@@ -188,7 +187,7 @@ async def test_on_a_narrow_screen_a_low_bar_opens_and_closes_the_window(house: H
         await expect(bar).to_be_visible()
 
 
-async def test_a_chat_with_a_provider_says_that_no_cell_holds_it(house: House, visit: Visit) -> None:
+async def test_a_chat_with_a_provider_says_that_no_cell_holds_it(house: House, tab: Visit) -> None:
     name = house.save("Elsewhere", [Message.user("Hello?"), Message.assistant("Hello.")], model="script")
-    await visit.page.goto(f"{visit.address}#/chat/{name}")
-    await expect(visit.page.get_by_role("complementary", name="Living window")).to_contain_text("is at a provider")
+    await tab.page.goto(f"{tab.address}#/chat/{name}")
+    await expect(tab.page.get_by_role("complementary", name="Living window")).to_contain_text("is at a provider")

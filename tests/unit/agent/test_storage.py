@@ -184,15 +184,15 @@ def test_the_beginning_of_a_name_or_a_path_will_do(tmp_path: Path) -> None:
     name = saves.save(one())
     saves.save(one("Bye", id="b"))
     for said in (name, f"{name}.json", name[:20], str(tmp_path / f"{name}.json")):
-        found, saved = saves.find(said)
-        assert (found, saved.id) == (name, "a")
+        found = saves.find(said)
+        assert (found.name, found.saved.id, found.stamp) == (name, "a", saves.stamp(name))
     with pytest.raises(SaveError, match="give more of the name"):
         saves.find("2026")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (tmp_path / f"{name}.json").rename(elsewhere / "a.json")
-    found, saved = saves.find(str(elsewhere / "a.json"))
-    assert (found, saved.id) == ("", "a"), "no name of the folder"
+    found = saves.find(str(elsewhere / "a.json"))
+    assert (found.name, found.saved.id, found.stamp) == ("", "a", None), "no name of the folder"
 
 
 def test_one_conversation_is_never_taken_for_another_whose_name_begins_alike(tmp_path: Path) -> None:

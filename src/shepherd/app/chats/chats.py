@@ -19,11 +19,9 @@ import contextlib
 import logging
 import secrets
 import time
-import uuid
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -34,12 +32,13 @@ from shepherd.agent.storage import (
     SavedConversation,
     SavedListing,
     SaveError,
+    Stamp,
     given_sampling,
 )
 from shepherd.agent.turn import CallReturned, TurnEvent
 from shepherd.app.chats.event_log import EventLog
 from shepherd.app.chats.person import ChatPerson
-from shepherd.app.chats.view import put_event, shown_message, shown_usage
+from shepherd.app.chats.view import put_event, shown_loading, shown_message, shown_usage
 from shepherd.app.commands.tools import restore_switches
 from shepherd.app.commands.turn_files import TurnFiles
 from shepherd.config import instructions
@@ -94,9 +93,13 @@ MOST_READERS = 64
 """Of the events of one chat."""
 
 
-BEGIN_TURN: ContextVar[Callable[[], Callable[[], None]]] = ContextVar("begin_turn", default=lambda: lambda: None)
-"""In a request: counts a turn against what its sender may run at a time, and returns what ends that. Raises:
-`RateLimited`."""
+Count = Callable[[], Callable[[], None]]
+"""Counts a turn against what its sender may run at a time, and returns what ends that. Raises: `RateLimited`."""
+
+
+def uncounted() -> Callable[[], None]:
+    """A `Count` without a limit."""
+    return lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +196,7 @@ class ChatShelf:
         """By id, the one that was used last at the end."""
         self._renamed: OrderedDict[str, str] = OrderedDict()
         """By former id."""
-        self._listings: dict[str, tuple[tuple[int, int], SavedListing]] = {}
+        self._listings: dict[str, tuple[Stamp, SavedListing]] = {}
         """By name, with the stamp of the file that was read."""
 
     async def page(self, cursor: str | None, limit: int) -> Json:
@@ -448,7 +451,7 @@ class Chat:
         self.switched_tools: dict[str, bool] = {}
         self.used_s = time.time()
         """When its last turn began or ended."""
-        self.stamp: tuple[int, int] | None = None
+        self.stamp: Stamp | None = None
         """Of its file, as it was read or written last; None without a file."""
         self.mode: Mode = "ask"
         self.is_gone = False
@@ -537,7 +540,11 @@ class Chat:
             "branches": [
                 {"at": at, "count": n, "current": current} for at, (n, current) in sorted(session.branches.items())
             ],
-            "usage": {**shown_usage(session.usage), "prompt": session.usage.prompt, "n_ctx": session.n_ctx},
+            "usage": {
+                **shown_usage(session.usage),
+                "prompt": session.usage.prompt,
+                "n_ctx": self.shelf.chats.conversations.describe(self.target.cache).n_ctx or None,  # no assumption
+            },
         }
 
     def _shown(self, messages: Sequence[Message], begin: int) -> list[Json]:
@@ -551,35 +558,36 @@ class Chat:
 
     # turns
 
-    def send(self, parts: Sequence[Attached]) -> int:
-        """Ask a question; the number of the turn, which runs from now on. Raises: `Busy`, `InvalidRequest`."""
+    def send(self, parts: Sequence[Attached], count: Count = uncounted) -> int:
+        """Ask a question; the number of the turn, which runs from now on. Raises: `Busy`, `InvalidRequest`, and what
+        `count` raises."""
         self.refuse_if_running("send another message")
         parts = (*modes.notices(self.mode, self.session.messages), *self.attached, *parts)
         n = len(self.session.messages)
-        number = self._begin("send", n, (Message("user", tuple(parts)),), lambda: self.session.chat(parts))
+        number = self._begin("send", n, (Message("user", tuple(parts)),), lambda: self.session.chat(parts), count)
         self.attached.clear()
         return number
 
-    def resume(self) -> int:
+    def resume(self, count: Count = uncounted) -> int:
         """Continue an interrupted turn; as `send`."""
         self.refuse_if_running("continue the last one")
         self.session.check_can_resume()
         messages = self.session.messages
         begun = messages[-1:] if messages[-1].role == "assistant" else ()
-        return self._begin("resume", len(messages) - len(begun), begun, self.session.resume)
+        return self._begin("resume", len(messages) - len(begun), begun, self.session.resume, count)
 
-    def retry(self, at: int | None = None) -> int:
+    def retry(self, at: int | None = None, count: Count = uncounted) -> int:
         """Answer the last question again, or the one that is message `at`; as `send`."""
         self.refuse_if_running("ask again")
         at = self.session.question_at(at, "try again")
-        return self._begin("retry", at, self.session.messages[at : at + 1], lambda: self.session.retry(at))
+        return self._begin("retry", at, self.session.messages[at : at + 1], lambda: self.session.retry(at), count)
 
-    def edit(self, parts: Sequence[Attached], at: int | None = None) -> int:
+    def edit(self, parts: Sequence[Attached], at: int | None = None, count: Count = uncounted) -> int:
         """Replace the last question, or the one that is message `at`, and answer it; as `send`."""
         self.refuse_if_running("change its question")
         at = self.session.question_at(at, "change")
         parts = (*modes.notices(self.mode, self.session.messages[:at]), *parts)
-        return self._begin("edit", at, (Message("user", tuple(parts)),), lambda: self.session.edit(parts, at))
+        return self._begin("edit", at, (Message("user", tuple(parts)),), lambda: self.session.edit(parts, at), count)
 
     # changes between turns
 
@@ -628,11 +636,10 @@ class Chat:
 
         def tell(loading: LoadProgress) -> None:
             if target in self._loading:
-                share = round(loading.fraction, 2) if loading.stage == "weights" else None
-                self.log.put("loading", {"model": model, "stage": loading.stage, "share": share}, replaces=True)
+                self.log.put("loading", {"model": model, **shown_loading(loading)}, replaces=True)
 
         self._loading.add(target)
-        self.log.put("loading", {"model": model, "stage": "waiting", "share": None})
+        self.log.put("loading", {"model": model, **shown_loading(None)})
         async with contextlib.AsyncExitStack() as stack:
             try:
                 with here.hearing(target, tell):
@@ -699,6 +706,7 @@ class Chat:
         index: int,
         begun: tuple[Message, ...],
         stream: Callable[[], AsyncGenerator[TurnEvent, None]],
+        count: Count,
     ) -> int:
         self.refuse_if_running("begin another one")
         if not self.shelf.holds(self):
@@ -715,7 +723,7 @@ class Chat:
                 "has ended",
                 status=429,
             )
-        end_turn = BEGIN_TURN.get()()
+        end_turn = count()
         self._n_turns += 1
         self.used_s = time.time()
         self._turn = turn = _Turn(index, begun, self._n_turns)
@@ -824,7 +832,7 @@ class Chat:
 
     # its file
 
-    def restore(self, saved: SavedConversation, stamp: tuple[int, int] | None) -> None:
+    def restore(self, saved: SavedConversation, stamp: Stamp | None) -> None:
         self.session.restore(saved)
         self._saved, self.stamp = saved, stamp
         self._has_open_files = False
@@ -887,14 +895,17 @@ class Chat:
 
     async def _write(self, saves: ConversationStore) -> None:
         name = "" if self.stamp is None else self.id
-        conflict = self.stamp is not None and saves.stamp(self.id) not in (None, self.stamp)
+        conflict = saves.is_changed(self.id, self.stamp)
         if conflict:
-            self.session.detach(str(uuid.uuid4()))
-            self._has_open_files = False
+            await self.open_files()
+            self.session.detach()
+            await in_pool("files", self.files.forked)
             name = ""
         saved = self._to_saved()
         name = await in_pool("files", saves.save, saved, name)
         self.stamp, self._saved = saves.stamp(name), saved
+        if self._has_open_files:
+            await in_pool("files", self.files.saved)
         if name != self.id:
             self.shelf.rename(self, name, is_copy=conflict)
             self.log.put("saved", {"id": name, "title": self.session.title})

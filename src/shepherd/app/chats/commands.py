@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,7 +28,7 @@ from shepherd.tools.base import ToolError
 
 if TYPE_CHECKING:
     from shepherd.agent.attachment import Attached
-    from shepherd.app.chats.chats import Chat
+    from shepherd.app.chats.chats import Chat, Count
     from shepherd.app.commands.command import Command, Surface
     from shepherd.core.status import ActiveModel, ModelChoice
     from shepherd.memory.store import MemoryStore
@@ -98,7 +99,9 @@ class ServedChat:
 
     @property
     def confirm(self) -> Callable[[str], Awaitable[bool]] | None:
-        return self._chat.confirm
+        if self._chat.confirm is None:
+            return None
+        return partial(self._chat.person.confirm, in_command=True)
 
     choose = None
 
@@ -126,9 +129,9 @@ class ServedChat:
         return commanding.wait_for(work, self._loop)
 
 
-async def run(chat: Chat, line: str) -> list[str]:
-    """The lines that a command says. Raises: `InvalidRequest` for an unknown one, and for what a person mends; what
-    the command raises."""
+async def run(chat: Chat, line: str, count: Count) -> list[str]:
+    """The lines that a command says. `count`: of a turn that it begins. Raises: `InvalidRequest` for an unknown one,
+    and for what a person mends; what the command raises."""
     name, _, argument = line.strip().partition(" ")
     command, surface = commanding.get(_commands(chat), name), ServedChat(chat)
     try:
@@ -140,7 +143,7 @@ async def run(chat: Chat, line: str) -> list[str]:
         status = error.status if isinstance(error, InvalidRequest) else 400
         raise InvalidRequest(error.message, field="line", status=status) from error
     if surface.asked:
-        chat.send(surface.asked)
+        chat.send(surface.asked, count)
     return surface.lines
 
 

@@ -11,8 +11,10 @@ Not here: what the events mean (`view.py`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,6 +62,9 @@ class EventLog:
         self.number = number
         """Behind the newest event."""
         self.n_readers = 0
+        self._is_read = asyncio.Event()
+        self._is_unread = asyncio.Event()
+        self._is_unread.set()
         self._kept: list[_Kept] = []
         self._n_chars = 0
         self._first = number
@@ -110,6 +115,28 @@ class EventLog:
     def has(self, number: int) -> bool:
         """Whether everything behind this number is kept."""
         return self._first <= number <= self.number
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """A client reads the events within the block."""
+        self.n_readers += 1
+        self._is_unread.clear()
+        self._is_read.set()
+        try:
+            yield
+        finally:
+            self.n_readers -= 1
+            if not self.n_readers:
+                self._is_read.clear()
+                self._is_unread.set()
+
+    async def unread_for(self, absent_s: float) -> None:
+        """Until no client has read the events for so long."""
+        with contextlib.suppress(TimeoutError):
+            while True:
+                await self._is_unread.wait()
+                async with asyncio.timeout(absent_s):
+                    await self._is_read.wait()
 
     async def wait(self, number: int, silence_s: float) -> None:
         """Until there is an event behind this number, or for so long."""

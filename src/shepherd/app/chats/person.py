@@ -24,6 +24,8 @@ Json = dict[str, Any]
 
 ABSENT_S = 10 * 60.0
 """How long a question waits while nothing reads the events of its chat."""
+RETURN_S = 15.0
+"""The same for a question of a command, during which no turn can begin: a browser may load the page again."""
 MOST_WAITING = 32
 """Questions of one chat; more are refused at once."""
 MOST_SHOWN_CHARS = 200_000
@@ -55,9 +57,10 @@ class PersonAtChats:
 class ChatPerson:
     """A `Person`. One event loop."""
 
-    def __init__(self, log: EventLog, *, absent_s: float = ABSENT_S) -> None:
+    def __init__(self, log: EventLog, *, absent_s: float = ABSENT_S, return_s: float = RETURN_S) -> None:
         self._log = log
         self._absent_s = absent_s
+        self._return_s = return_s
         self._open: dict[str, tuple[Json, asyncio.Future[Any]]] = {}
 
     @property
@@ -91,10 +94,10 @@ class ChatPerson:
         values: Mapping[str, Any] | None = await self._ask(asked, refused=None)
         return values
 
-    async def confirm(self, question: str) -> bool:
+    async def confirm(self, question: str, *, in_command: bool = False) -> bool:
         """The answer to a question of the program itself."""
         asked: Json = {"kind": "form", "server": "Shepherd", "message": question, "schema": {}, "url": ""}
-        return await self._ask(asked, refused=None) is not None
+        return await self._ask(asked, refused=None, in_command=in_command) is not None
 
     def answer(self, id: str, verdict: str | None, values: Mapping[str, Any] | None) -> None:
         """Raises: `InvalidRequest` for a question that does not wait, and for an answer that it does not take."""
@@ -115,7 +118,7 @@ class ChatPerson:
             raise InvalidRequest("this question is a form: send values, or null to refuse it", field="verdict")
         future.set_result(answer)
 
-    async def _ask(self, asked: Json, refused: Any) -> Any:
+    async def _ask(self, asked: Json, refused: Any, *, in_command: bool = False) -> Any:
         if len(self._open) >= MOST_WAITING:
             return refused
         id = secrets.token_hex(8)
@@ -123,15 +126,12 @@ class ChatPerson:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._open[id] = asked, future
         self._log.put("question", asked)
+        absence = asyncio.create_task(self._log.unread_for(self._return_s if in_command else self._absent_s))
         try:
-            while True:
-                was_heard = self._log.n_readers > 0
-                await asyncio.wait((future,), timeout=self._absent_s)
-                if future.done():
-                    return future.result()
-                if not was_heard and not self._log.n_readers:
-                    return refused
+            await asyncio.wait((future, absence), return_when=asyncio.FIRST_COMPLETED)
+            return future.result() if future.done() else refused
         finally:
+            absence.cancel()
             del self._open[id]
             self._log.put("answered", {"id": id})
 

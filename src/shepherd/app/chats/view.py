@@ -44,6 +44,7 @@ from shepherd.core.events import Traced
 
 if TYPE_CHECKING:
     from shepherd.app.chats.event_log import EventLog
+    from shepherd.app.loading import LoadProgress
 
 Json = dict[str, Any]
 
@@ -73,6 +74,19 @@ def shown_usage(usage: Usage) -> Json:
     return {"cached": usage.cache_read, "new": usage.prompt - usage.cache_read, "output": usage.output} | (
         {"recalled": usage.recalled} if usage.recalled else {}
     )
+
+
+def shown_loading(loading: LoadProgress | None) -> Json:
+    """How far the model of a chat is; None = it waits for its turn to load."""
+    shown: Json = {"stage": "waiting", "share": None, "loaded_bytes": None, "total_bytes": None}
+    if loading is None:
+        return shown
+    shown["stage"] = loading.stage
+    if loading.stage == "weights":
+        shown["share"] = round(loading.fraction, 2)
+        if total := loading.total_bytes:
+            shown |= {"loaded_bytes": round(loading.fraction * total), "total_bytes": total}
+    return shown
 
 
 def shown_result(result: ToolResult, summary: str = "", diff: str = "") -> Json:

@@ -1,6 +1,7 @@
 """The turns of a session, and what their tools change in files.
 
     open: the changes of this conversation ─ begin_turn: those that follow belong to its last question
+    saved: they stay with this conversation ─ forked: those since then go with its copy
 
 Not here: what is kept of files (`tools/sandbox/journal.py`), and how they are put back (`rewind.py`).
 """
@@ -28,6 +29,17 @@ class TurnFiles:
         at, self._asked = self._last()
         if self.journal is not None:
             self.journal.open(self._session.id, at if self._asked else -1)
+        self.saved()
+
+    def saved(self) -> None:
+        """The file of the conversation is as the session."""
+        if self.journal is not None:
+            self.journal.settle(len(self._session.messages))
+
+    def forked(self) -> None:
+        """The session has become a copy: another program has written the file of the conversation meanwhile."""
+        if self.journal is not None:
+            self.journal.fork(self._session.id)
 
     def begin_turn(self) -> None:
         """Tell the journal which question the following changes of files belong to."""

@@ -14,12 +14,12 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Coroutine, Iterable
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from typing import Any
 
 from shepherd.agent import modes
 from shepherd.cli import logs
-from shepherd.cli.chat import commands, completion, shell_command, status_line
+from shepherd.cli.chat import commands, completion, saved_commands, shell_command, status_line
 from shepherd.cli.chat.state import Chat
 from shepherd.cli.signals import handling
 from shepherd.cli.terminal import mode
@@ -80,7 +80,7 @@ class Repl:
         if not line.strip():
             return
         is_command, work = self._work(line)
-        self._busy = task = asyncio.create_task(work)
+        self._busy = task = asyncio.create_task(self._after_changes(work))
         editor, screen = self._chat.editor, self._chat.view.screen
         try:
             with logs.above(screen), editor.ahead(screen, self._stop) if editor and screen else nullcontext():
@@ -97,6 +97,11 @@ class Repl:
                 self._chat.view.fail(error)
         finally:
             self._busy = None
+
+    async def _after_changes(self, work: Coroutine[Any, Any, None]) -> None:
+        with closing(work):
+            await saved_commands.read_again(self._chat)
+            await work
 
     def _work(self, line: str) -> tuple[bool, Coroutine[Any, Any, None]]:
         """What a line does, and whether it is a command."""

@@ -131,7 +131,7 @@ async def _answer_once(
         recall = config.memory.recall is True if is_new else None
         session = app.conversations.session(user=LOCAL, recall=recall, tools=not is_new)
         if found is not None:
-            session.restore(found[1])
+            session.restore(found.saved)
         notices: tuple[Text, ...] = ()
         if mode is not None:
             from shepherd.agent import modes
@@ -158,7 +158,13 @@ async def _answer_once(
                         answer.feed(event)
         finally:
             if found is not None and saves is not None:
-                await asyncio.to_thread(saves.save, session.to_saved(), found[0])
+                name = found.name
+                if saves.is_changed(name, found.stamp):
+                    session.detach()
+                    name = ""
+                name = await asyncio.to_thread(saves.save, session.to_saved(), name)
+                if found.name not in ("", name):
+                    render.show_note(f"Another program has changed {found.name} meanwhile; this answer is in {name}.")
     except ShepherdError as error:
         if as_json:
             document = {"event": "error", "code": error.code, "message": error.message}
@@ -219,7 +225,7 @@ async def _converse(config: Config, resume: str | None, mode: Mode) -> int:
         chat = state.Chat(app, session, view, reader, max_rounds=max_rounds, instructions=instructions, journal=journal)
         chat.set_mode(mode)
         if found is not None:
-            saved_commands.restore(chat, *found)
+            saved_commands.restore(chat, found)
         elif is_first:
             view.say("No conversation is saved yet; this one is the first.", style="dim")
         return await repl.Repl(chat).run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -11,12 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shepherd.agent import transcript
+from shepherd.agent.storage import Found, SaveError
 from shepherd.cli.chat.status_line import shortened
 from shepherd.cli.text import cut, format_age
 from shepherd.core import InvalidRequest
 
 if TYPE_CHECKING:
-    from shepherd.agent.storage import ConversationStore, SavedConversation, SavedListing
+    from shepherd.agent.storage import ConversationStore, SavedListing
     from shepherd.cli.chat.state import Chat
     from shepherd.cli.terminal.view import View
 
@@ -25,8 +27,8 @@ NEWEST = ""
 NONE_SAVED = "No conversation is saved yet."
 
 
-def find(saves: ConversationStore | None, name: str) -> tuple[str, SavedConversation]:
-    """The whole name and the content of the conversation called `name ...`. Raises: `InvalidRequest`, `SaveError`."""
+def find(saves: ConversationStore | None, name: str) -> Found:
+    """The conversation called `name ...`. Raises: `InvalidRequest`, `SaveError`."""
     saves = given(saves)
     if name == NEWEST:
         newest = saves.newest()
@@ -90,18 +92,31 @@ async def pick(listed: Sequence[SavedListing]) -> str | None:
 
 async def resume(chat: Chat, name: str) -> None:
     """Continue a saved conversation instead of this one. Raises: as `find`."""
-    restore(chat, *await asyncio.to_thread(find, chat.saves, name))
+    restore(chat, await asyncio.to_thread(find, chat.saves, name))
 
 
-def restore(chat: Chat, name: str, saved: SavedConversation) -> None:
-    """Replace the conversation with the one saved under `name`, and show the last exchange."""
-    chat.session.restore(saved)
+def restore(chat: Chat, found: Found) -> None:
+    """Replace the conversation with a saved one, and show the last exchange."""
+    chat.session.restore(found.saved)
     chat.reset()
-    chat.name = name
-    chat.note(f"Continuing {name or chat.session.title}: {len(saved.messages)} messages.")
+    chat.name, chat.stamp = found.name, found.stamp
+    chat.note(f"Continuing {found.name or chat.session.title}: {len(found.saved.messages)} messages.")
     for label, text in (("question", chat.last_question()), ("answer", chat.last_answer())):
         if text:
             chat.note(f"Last {label}: {_beginning(text)}")
+
+
+async def read_again(chat: Chat) -> None:
+    """Read the conversation again, if another program has continued it."""
+    saves, name, attached = chat.saves, chat.name, chat.attached
+    if saves is None or not saves.is_changed(name, chat.stamp):
+        return
+    stamp = saves.stamp(name)
+    with contextlib.suppress(SaveError):  # what is here is saved as a copy
+        saved = await asyncio.to_thread(saves.load, name)
+        chat.note("Another program has continued this conversation.")
+        restore(chat, Found(name, saved, stamp))
+        chat.attached = attached
 
 
 def _beginning(text: str) -> str:
@@ -125,8 +140,7 @@ async def save(chat: Chat, argument: str) -> None:
     saves = given(chat.saves)
     if not chat.session.messages:
         raise InvalidRequest("there is nothing to save yet", field="name")
-    before = chat.name
-    chat.name = await asyncio.to_thread(saves.save, chat.to_saved(), argument or before)
+    before = await chat.keep(saves, argument)
     if before and before != chat.name:  # the same conversation under a new name
         await asyncio.to_thread(saves.remove, before)
     chat.note(f"Saved as {chat.name}; 'shepherd --resume {chat.name}' continues it.")

@@ -34,7 +34,7 @@ from shepherd.tools.permission import MODES
 
 if TYPE_CHECKING:
     from shepherd.agent.session import Session
-    from shepherd.agent.storage import SavedConversation
+    from shepherd.agent.storage import ConversationStore, SavedConversation, Stamp
     from shepherd.agent.turn import TurnEvent
     from shepherd.app.app import App
     from shepherd.cli.chat.instructions import FolderInstructions
@@ -90,6 +90,8 @@ class Chat:
         self.saves = app.tools.saves()
         self.name = ""
         """The name of its saved file; empty before it is saved."""
+        self.stamp: Stamp | None = None
+        """Of that file, as it was read or written last."""
         self.turns: list[TurnStats] = []
         """The turns since the conversation began or was loaded."""
         self.attached: list[Text] = []
@@ -198,11 +200,31 @@ class Chat:
         if self.saves is None or not self.session.messages:
             return
         try:
-            self.name = await asyncio.to_thread(self.saves.save, self.to_saved(), self.name)
+            await self.keep(self.saves)
         except (ShepherdError, OSError) as error:
             if not self._cannot_save:
                 self.say(f"This conversation cannot be saved: {error}", "yellow")
             self._cannot_save = True
+
+    async def keep(self, saves: ConversationStore, name: str = "") -> str:
+        """Write the file of the conversation, from now on under this name if one is given; its name before. Where
+        another program has written that file, it stays, and this is a copy without a former name. Raises:
+        `SaveError`."""
+        changed = self.name if saves.is_changed(self.name, self.stamp) else ""
+        if changed:
+            self.session.detach()
+            self.files.forked()
+            self.name = ""
+        before = self.name
+        self.name = await asyncio.to_thread(saves.save, self.to_saved(), name or before)
+        self.stamp = saves.stamp(self.name)
+        self.files.saved()
+        if changed:
+            self.say(
+                f"Another program has changed {changed} meanwhile. It stays as it is; you are in a copy: {self.name}.",
+                "yellow",
+            )
+        return before
 
     def to_saved(self) -> SavedConversation:
         return replace(self.session.to_saved(), folder=str(working_folder()))
@@ -210,7 +232,7 @@ class Chat:
     def reset(self) -> None:
         """Forget the name, the statistics and the attachments: another conversation begins."""
         self.turns, self.attached = [], []
-        self.name = ""
+        self.name, self.stamp = "", None
         self.files.open()
 
     def last_question(self) -> str | None:

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl
 from starlette.types import Scope
 
 from shepherd.app.chats import attached
-from shepherd.app.chats.chats import BEGIN_TURN, MOST_READERS, Owner
+from shepherd.app.chats.chats import MOST_READERS, Owner
 from shepherd.app.chats.view import media_of
 from shepherd.core import InvalidRequest, Sampling, Text
 from shepherd.memory.users import LOCAL
@@ -35,7 +35,7 @@ from shepherd.wire.sampling import SAMPLING, sampling_of
 from shepherd.wire.table import OBJECT, OBJECTS, STRING, Field, FieldKind, body_schema, integer, one_of, read_fields
 
 if TYPE_CHECKING:
-    from shepherd.app.chats.chats import Chat, ChatShelf
+    from shepherd.app.chats.chats import Chat, ChatShelf, Count
     from shepherd.app.chats.event_log import LoggedEvent
 
 Values = Mapping[str, Any]
@@ -65,8 +65,10 @@ class ChatEndpoint:
     answer: Answer | None = None
     fields: tuple[Field, ...] = ()
     """Of the query, or of the body."""
+    begin: Callable[[ChatShelf, Values, Count], Coroutine[Any, Any, Json]] | None = None
+    """Instead of `answer`: may begin a turn."""
     respond: Callable[[RequestContext, ChatShelf, Values], Awaitable[None]] | None = None
-    """Instead of `answer`: sends what is no JSON."""
+    """Instead of both: sends what is no JSON."""
     status: int = 200
 
     @property
@@ -103,9 +105,12 @@ class ChatEndpoint:
         if self.respond is not None:
             await self.respond(context, shelf, values)
             return
-        assert self.answer is not None
-        BEGIN_TURN.set(turn_of(scope))
-        found = await context.while_connected(self.answer(shelf, values))
+        if self.begin is not None:
+            answer = self.begin(shelf, values, turn_of(scope))
+        else:
+            assert self.answer is not None
+            answer = self.answer(shelf, values)
+        found = await context.while_connected(answer)
         context.record.reason = "answered"
         await context.answer(json_bytes(found), PRIVATE, status=self.status)
 
@@ -161,7 +166,7 @@ async def _delete(shelf: ChatShelf, values: Values) -> Json:
     return {"deleted": True}
 
 
-async def _turn(shelf: ChatShelf, values: Values) -> Json:
+async def _turn(shelf: ChatShelf, values: Values, count: Count) -> Json:
     chat = await shelf.get(values["id"])
     action, text, at = values["action"], values["text"] or "", values["at"]
     if action is None:
@@ -171,7 +176,7 @@ async def _turn(shelf: ChatShelf, values: Values) -> Json:
             takers = ", ".join(each for each, fields in ACTIONS.items() if name in fields)
             raise InvalidRequest(f"{action} takes no {name}, which belongs to {takers}; leave it out", field=name)
     if action in ("retry", "resume"):
-        return {"turn": chat.retry(at) if action == "retry" else chat.resume()}
+        return {"turn": chat.retry(at, count) if action == "retry" else chat.resume(count)}
     chat.refuse_if_running("send another message")
     files = [*Fields(dict(values)).objects("attachments")]
     if not text.strip() and not files:
@@ -181,7 +186,7 @@ async def _turn(shelf: ChatShelf, values: Values) -> Json:
         *await attached.attached(chat, files),
         *((Text(text),) if text.strip() else ()),
     )
-    return {"turn": chat.send(parts) if action == "send" else chat.edit(parts, at)}
+    return {"turn": chat.send(parts, count) if action == "send" else chat.edit(parts, at, count)}
 
 
 async def _change(shelf: ChatShelf, values: Values) -> Json:
@@ -228,14 +233,14 @@ async def _switch(shelf: ChatShelf, values: Values) -> Json:
     return chat.shown(None, MOST_LISTED)
 
 
-async def _command(shelf: ChatShelf, values: Values) -> Json:
+async def _command(shelf: ChatShelf, values: Values, count: Count) -> Json:
     from shepherd.app.chats import commands  # noqa: PLC0415 - loads the tools
 
     chat = await shelf.get(values["id"])
     before = chat.log.number
     if not (values["line"] or "").strip():
         raise InvalidRequest("line is missing: a command, such as /help", field="line")
-    lines = await commands.run(chat, values["line"])
+    lines = await commands.run(chat, values["line"], count)
     return {"lines": lines, "changed": chat.log.number != before}
 
 
@@ -335,11 +340,8 @@ async def _events(context: RequestContext, shelf: ChatShelf, values: Values) -> 
         raise InvalidRequest(
             f"{MOST_READERS} clients read the events of this chat already; close one", field="id", status=429
         )
-    chat.log.n_readers += 1
-    try:
+    with chat.log.reading():
         await context.stream_events(_pieces(chat, after, context.state.limits.ping_s))
-    finally:
-        chat.log.n_readers -= 1
 
 
 async def _pieces(chat: Chat, after: int | None, ping_s: float) -> AsyncGenerator[bytes, None]:
@@ -426,12 +428,12 @@ _ROWS = (
     ChatEndpoint("chats-delete", "DELETE", _ID, "Delete a chat", _delete),
     ChatEndpoint(
         "chats-turn", "POST", f"{_ID}/turn", "Begin a turn: it runs in the server, whether its events are read or not",
-        _turn,
+        None,
         (Field("action", one_of(*ACTIONS), "What the turn does."), Field("text", STRING, "Of send and edit."),
          Field("at", integer(0, _NUMBER), "The question of edit and retry; none = the last one."),
          Field("attachments", OBJECTS, "Files: name, type and data in base64; or the path of a file of the server."),
          Field("quotes", _IDS, "Messages of the memory that come back, by id.")),
-        status=202,
+        begin=_turn, status=202,
     ),
     ChatEndpoint(
         "chats-events", "GET", f"{_ID}/events", "The events of a chat, as server-sent events", None,
@@ -455,7 +457,8 @@ _ROWS = (
         (Field("at", integer(0, _NUMBER), "The index of the question."), Field("branch", integer(0, _NUMBER))),
     ),
     ChatEndpoint(
-        "chats-command", "POST", f"{_ID}/command", "Run a /command", _command, (Field("line", STRING, "As /undo."),)
+        "chats-command", "POST", f"{_ID}/command", "Run a /command", None, (Field("line", STRING, "As /undo."),),
+        begin=_command,
     ),
     ChatEndpoint("chats-window", "GET", f"{_ID}/window", "What the context of the model holds, turn by turn", _window),
     ChatEndpoint(

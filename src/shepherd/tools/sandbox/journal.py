@@ -4,14 +4,16 @@
     before(folder, name, new)    just before a change: the former bytes are kept, or that there was nothing
     plan(4)            what has to change so that all files are as they were before that turn
     put_back(4)        does it, and forgets these changes
+    settle(6), fork(id)     the conversation is saved with 6 messages; what follows belongs to a copy of it
 
-    BASE/<digest of its id>/changes.jsonl     {"turn": 4}, or {"turn": 4, "path": ..., "before": {...}, "after": {...}}
+    BASE/<digest of its id>/changes.jsonl     {"turn": 4, "by": ...}, for a change with "path", "before" and "after"
     BASE/<digest of its id>/<sha256>          former bytes
     BASE/lock                                 held by the program that reads or writes them
 
-Several programs may have one conversation open: each knows the changes of the others. A change is written down before
-it happens, and a file is replaced in one step; so a program that dies in between leaves nothing half done, and
-`put_back` may be tried again. Not here: the files that may be changed (`roots.py`), and the turns
+Several programs may have one conversation open: each knows the changes of the others. Where two of them run a turn at
+the same time, one gets a copy of the conversation, and its changes go with it: each line names its writer. A change is
+written down before it happens, and a file is replaced in one step; so a program that dies in between leaves nothing
+half done, and `put_back` may be tried again. Not here: the files that may be changed (`roots.py`), and the turns
 (`app/commands/rewind.py`).
 """
 
@@ -24,10 +26,11 @@ import json
 import logging
 import os
 import re
+import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,9 +76,12 @@ NOTHING = State()
 @dataclass(slots=True)
 class Change:
     turn: int
-    path: str
-    before: State
-    after: State
+    by: str
+    """Its writer: one program, from one time that it saved the conversation to the next."""
+    path: str = ""
+    """Empty: no change; the turn begins."""
+    before: State = NOTHING
+    after: State = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +111,9 @@ class FileJournal:
         self._changes: list[Change] = []
         self._n_bytes = 0
         self._turn = -1
+        self._by = secrets.token_hex(4)
+        self._settled: set[str] = set()
+        """The writers of what belongs to every copy of the conversation."""
         self._stamp: tuple[int, int, int] | None = None
         """Of the list, as it was read or written last; None without one."""
         self._notices: list[str] = []
@@ -113,15 +122,47 @@ class FileJournal:
 
     def open(self, conversation: str, turn: int = -1) -> None:
         """Continue with the changes of this conversation, which may have none, in the turn of message `turn`."""
-        if self._base is None:
-            self._temporary = self._temporary or tempfile.TemporaryDirectory(prefix="shepherd-")
-        base = self._base or Path(self._temporary.name if self._temporary else "")
-        self._folder = base / hashlib.sha256(conversation.encode("utf-8", "replace")).hexdigest()[:32]
+        self._folder = self._folder_of(conversation)
         self._changes, self._notices, self._turn, self._n_bytes, self._stamp = [], [], -1, 0, None
         with self._locked():
             self._turn = max((each.turn for each in self._changes), default=-1)
         if self._turn < turn:
             self.begin(turn)
+
+    def settle(self, n_messages: int) -> None:
+        """The conversation is read or saved with so many messages. What their turns have changed stays with it; what
+        follows goes with a copy, if there comes to be one."""
+        with self._locked():
+            self._settled = {each.by for each in self._changes if each.turn < n_messages}
+        self._by = secrets.token_hex(4)
+
+    def fork(self, conversation: str) -> None:
+        """Continue with the changes of a copy: those that were settled, which stay with the former conversation, too,
+        and those of this program since then, which leave it."""
+        with self._locked():
+            former, copy = self._folder, self._folder_of(conversation)
+            try:
+                lines = [(line, _read_row(line).get("by", "")) for line in self._read_list().splitlines(keepends=True)]
+                self._folder = copy
+                self._make_folder()
+                for file in former.iterdir():
+                    if file.name != NAME:
+                        shutil.copy(file, copy)
+                self._rewrite(b"".join(line for line, by in lines if by in {*self._settled, self._by}))
+                self._folder = former
+                self._rewrite(b"".join(line for line, by in lines if by != self._by))
+            except FileNotFoundError:
+                pass
+            except _DAMAGED as error:
+                logger.warning("/rewind does not know all changes of a copied conversation: %s", error)
+            self._folder = copy
+            self._read()
+
+    def _folder_of(self, conversation: str) -> Path:
+        if self._base is None:
+            self._temporary = self._temporary or tempfile.TemporaryDirectory(prefix="shepherd-")
+        base = self._base or Path(self._temporary.name if self._temporary else "")
+        return base / hashlib.sha256(conversation.encode("utf-8", "replace")).hexdigest()[:32]
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -155,7 +196,7 @@ class FileJournal:
             self._n_bytes = sum(each.stat().st_size for each in self._folder.iterdir() if each.name != NAME)
         except FileNotFoundError:
             pass
-        except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        except _DAMAGED as error:
             logger.warning("the list of files that tools have changed is damaged; /rewind does not know all: %s", error)
 
     def close(self) -> None:
@@ -176,25 +217,26 @@ class FileJournal:
     def _replay(self, lines: bytes) -> None:
         turn = -1
         for line in lines.split(b"\n")[:-1]:  # names have other line ends in them
-            row: dict[str, Any] = json.loads(line.decode("utf-8", "surrogateescape"))
+            row = _read_row(line)
             turn = int(row.get("turn", turn) if "path" in row else row["turn"])
+            change = Change(turn, str(row.get("by", "")))
             if "path" in row:
-                self._changes.append(Change(turn, str(row["path"]), _state(row["before"]), _state(row["after"])))
-            else:
-                self._relabel(turn)
+                change.path, change.before, change.after = str(row["path"]), _state(row["before"]), _state(row["after"])
+            self._take(change)
 
     def begin(self, turn: int) -> None:
         """A turn begins, whose question is message `turn`. What earlier turns with this or a later message have changed
         was there before it: those messages are gone from the conversation."""
         self._turn = turn
         with self._locked():
-            self._relabel(turn)
             if self._changes:
-                self._append({"turn": turn})
+                self._add(Change(turn, self._by))
 
-    def _relabel(self, turn: int) -> None:
-        for each in self._changes:
-            each.turn = min(each.turn, turn - 1)
+    def _take(self, change: Change) -> None:
+        if not change.path:
+            for each in self._changes:
+                each.turn = min(each.turn, change.turn - 1)
+        self._changes.append(change)
 
     def take_notices(self) -> list[str]:
         """Sentences for the user about changes that cannot be put back."""
@@ -209,7 +251,7 @@ class FileJournal:
         path = os.path.join(folder.path, name)
         with self._locked():
             state = self._kept(folder, name)
-            self._add(path, state, after)
+            self._add(Change(self._turn, self._by, path, state, after))
         if state.why_lost:
             shown = quoted(self._roots.shown(path))
             self._notices.append(f"{shown} is changed, and /rewind cannot put it back: {state.why_lost}")
@@ -217,15 +259,11 @@ class FileJournal:
     def made(self, path: str) -> None:
         """A folder is about to be created. Never raises."""
         with self._locked():
-            self._add(path, NOTHING, State("directory"))
+            self._add(Change(self._turn, self._by, path, after=State("directory")))
 
-    def _add(self, path: str, before: State, after: State) -> None:
-        change = Change(self._turn, path, before, after)
-        self._changes.append(change)
-        self._append(_row(change))
-
-    def _append(self, *rows: dict[str, Any]) -> None:
-        line = _encoded(rows)
+    def _add(self, change: Change) -> None:
+        self._take(change)
+        line = _encoded([change])
         try:
             self._make_folder()
             descriptor = os.open(self._folder / NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -268,7 +306,8 @@ class FileJournal:
     def n_changed(self, turn: int, until: int) -> int:
         """How many paths the turns from `turn` up to `until` have changed; without folders."""
         with self._locked():
-            return len({c.path for c in self._changes if turn <= c.turn < until and c.after.kind != "directory"})
+            changes = [each for each in self._changes if turn <= each.turn < until and each.after.kind != "directory"]
+            return len({each.path for each in changes if each.path})
 
     def plan(self, turn: int) -> list[Step]:
         """The steps after which all files are as before this turn, where they are not."""
@@ -278,7 +317,7 @@ class FileJournal:
     def _plan(self, turn: int) -> list[Step]:
         by_path: dict[str, list[Change]] = {}
         for change in self._changes:
-            if change.turn >= turn:
+            if change.path and change.turn >= turn:
                 by_path.setdefault(change.path, []).append(change)
         return [step for path, changes in by_path.items() if (step := self._step(path, changes)) is not None]
 
@@ -354,18 +393,22 @@ class FileJournal:
 
     def _forget(self, turn: int) -> None:
         """The changes since this turn are no more; nor is what only they need."""
-        self._changes = [each for each in self._changes if each.turn < turn]
-        needed = {each.before.content for each in self._changes} | {NAME}
+        self._changes = [each for each in self._changes if each.path and each.turn < turn]
         try:
-            if not self._folder.is_dir():
-                return
-            replace_private(self._folder / NAME, _encoded([*map(_row, self._changes)]))
-            for file in self._folder.iterdir():
-                if file.name not in needed:
-                    self._n_bytes -= file.stat().st_size
-                    file.unlink()
+            if self._folder.is_dir():
+                self._rewrite(_encoded(self._changes))
         except OSError as error:
             logger.warning("what is kept of changed files cannot be removed: %s", error.strerror or error)
+
+    def _rewrite(self, lines: bytes) -> None:
+        """Replace the list; bytes that it does not need are removed. Raises: `OSError`."""
+        replace_private(self._folder / NAME, lines)
+        self._read()
+        needed = {each.before.content for each in self._changes} | {NAME}
+        for file in self._folder.iterdir():
+            if file.name not in needed:
+                self._n_bytes -= file.stat().st_size
+                file.unlink()
 
     @contextlib.contextmanager
     def _at(self, path: str, *, make: bool = False) -> Iterator[Location]:
@@ -377,6 +420,8 @@ class FileJournal:
 
 
 _SIDES = ("before", "after")
+_DAMAGED = (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError)
+"""What a list that is no list of ours raises."""
 
 
 def _state(fields: dict[str, Any]) -> State:
@@ -384,13 +429,21 @@ def _state(fields: dict[str, Any]) -> State:
     return State(**texts, mode=int(fields.get("mode", 0)))
 
 
+def _read_row(line: bytes) -> dict[str, Any]:
+    row: dict[str, Any] = json.loads(line.decode("utf-8", "surrogateescape"))
+    return row
+
+
 def _row(change: Change) -> dict[str, Any]:
-    sides = {side: _without_defaults(getattr(change, side)) for side in _SIDES}
-    return {"turn": change.turn, "path": change.path, **sides}
+    row = {"turn": change.turn, "by": change.by}
+    if not change.path:
+        return row
+    return row | {"path": change.path} | {side: _without_defaults(getattr(change, side)) for side in _SIDES}
 
 
-def _encoded(rows: Sequence[dict[str, Any]]) -> bytes:
-    return b"".join(json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogateescape") + b"\n" for row in rows)
+def _encoded(changes: Iterable[Change]) -> bytes:
+    lines = (json.dumps(_row(each), ensure_ascii=False) + "\n" for each in changes)
+    return "".join(lines).encode("utf-8", "surrogateescape")
 
 
 def _without_defaults(state: State) -> dict[str, Any]:

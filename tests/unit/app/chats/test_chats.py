@@ -42,6 +42,7 @@ async def test_a_chat_with_a_provider_is_answered_by_it_after_a_restart_or_says_
         async with loaded(made_app(tmp_path, LAMB + row)) as app:
             chat = await app.chats.of(Owner()).create("script/m", None)
             assert (await asked(chat, "Hello!"))["end"]["reason"] == "done"
+            assert chat.shown(None, 0)["usage"]["n_ctx"] is None, "no provider has said so"
             id = chat.id
         assert saves.load(id).model == "script/m"
         saves.save(replace(saves.load(id), model="m"), id)  # as the terminal does
@@ -51,9 +52,11 @@ async def test_a_chat_with_a_provider_is_answered_by_it_after_a_restart_or_says_
             assert "missing_model" not in await asked(chat, "Who are you?")
             assert chat.messages[-1].own_text == "I am m."
             assert await app.conversations.find_target("script/other", is_guest=True) is None
-        async with loaded(made_app(tmp_path, LAMB + row + 'model = "other"\n')) as app:
+        async with loaded(made_app(tmp_path, LAMB + row + 'model = "other"\nn_ctx = 1000\n')) as app:
             chat = await app.chats.of(Owner()).get(id)
             assert chat.shown(None, 10)["missing_model"] == "script/m"
+            other = await app.chats.of(Owner()).create("script/other", None)
+            assert other.shown(None, 0)["usage"]["n_ctx"] == 1000
             assert app.conversations.describe("script").model == "other", "nobody has chosen another one"
     async with loaded(made_app(tmp_path, LAMB)) as app:
         shelf = app.chats.of(Owner())
@@ -90,11 +93,19 @@ async def test_another_model_begins_to_load_at_once_and_says_how_far_it_is(tmp_p
             return told
 
         told = await moved("ram")
-        assert told[0] == {"type": "loading", "model": "lamb", "stage": "waiting", "share": None}
+        nothing = {"share": None, "loaded_bytes": None, "total_bytes": None}
+        assert told[0] == {"type": "loading", "model": "lamb", "stage": "waiting", **nothing}
         assert told[-1] == {"type": "loaded", "model": "lamb"}
-        shares = [each["share"] for each in told if each.get("stage") == "weights"]
+        weights = [each for each in told if each.get("stage") == "weights"]
+        shares = [each["share"] for each in weights]
         assert shares == sorted(shares)
         assert shares[-1] == 1.0
+        size = catalog.embedded().stat().st_size
+        (total,) = {each["total_bytes"] for each in weights}
+        assert 0.9 * size < total < size, "without its head"
+        assert all(abs(each["loaded_bytes"] - each["share"] * total) <= 0.005 * total + 1 for each in weights)
+        assert weights[-1]["loaded_bytes"] == total
+        assert [each for each in told if each.get("stage") not in (None, "weights") and each["loaded_bytes"]] == []
         assert app.conversations.is_loaded(chat.target)
         (tmp_path / "ewe.gguf").write_bytes(b"GGUF, and nothing behind it")
         told = await moved("ewe")

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import cast
@@ -256,6 +257,26 @@ async def test_a_name_is_the_conversations_from_then_on(play: Play, tmp_path: Pa
     assert "'shepherd --resume talk' continues it" in played.out
     assert [(each.name, each.n_messages) for each in saves.list()] == [("other", 6)]
     assert (tmp_path / "saved" / "other.json").stat().st_mode & 0o077 == 0
+
+
+async def test_what_another_program_has_added_is_read_before_the_next_line(play: Play, tmp_path: Path) -> None:
+    saves = ConversationStore(tmp_path / "saved")
+
+    async def on_the_page() -> None:
+        saved = saves.load("talk")
+        exchange = (Message.user("And trains."), Message.assistant("Choo."))
+        saves.save(replace(saved, messages=(*saved.messages, *exchange)), "talk")
+
+    async def in_an_odd_way() -> None:
+        (saves.folder / "talk.json").write_text("{damaged")
+
+    played = await play(
+        "I like soup.", "/save talk", on_the_page, "More", in_an_odd_way, "Still here", stage=Stage(saves)
+    )
+    assert "Another program has continued this conversation.\nContinuing talk: 4 messages.\n" in played.out
+    texts = ["I like soup.", "Yes.", "And trains.", "Choo.", "More", "Yes.", "Still here", "Yes."]
+    assert [message.text for message in saves.load(played.chat.name).messages] == texts
+    assert (saves.folder / "talk.json").read_text() == "{damaged"
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.cli.playing import Play, Played, Scripted
+from tests.unit.cli.playing import Play, Played, Scripted, Stage
 
-from shepherd.core import EngineError, Message, ToolCall
+from shepherd.agent.storage import ConversationStore
+from shepherd.core import EngineError, Event, Message, Request, ToolCall
 from shepherd.tools.base import Result
 from shepherd.tools.builtin.files import MOST_BYTES, delete_file, edit_file, write_file
 from shepherd.tools.permission import Permission
@@ -178,3 +180,59 @@ async def test_where_a_file_cannot_be_put_back_the_conversation_stays(project: P
 
 async def test_an_empty_conversation_has_nothing_to_go_back_to(project: Project) -> None:
     assert "There is nothing to go back to.\n" in (await project.play("/rewind")).out
+
+
+async def test_the_files_of_a_turn_beside_one_of_another_program_go_with_the_copy(play: Play, tmp_path: Path) -> None:
+    saves = ConversationStore(tmp_path / "saved")
+    base, folder = tmp_path / "kept", tmp_path / "project"
+    folder.mkdir()
+    journal, other = FileJournal(base, [str(folder)]), FileJournal(base, [str(folder)])
+    roots = Roots.of([str(folder)], str(folder), journal)
+    box = ConversationToolbox(
+        lambda: TOOLS, context=ToolContext(roots=roots), permission=Permission(allow=("*",)), n_ctx=4096
+    )
+    former = ""
+
+    async def answer() -> None:
+        """In the middle of the turn: another program ends one of its own."""
+        nonlocal former
+        (former,) = saves.names()
+        saved = saves.load(former)
+        other.open(saved.id)
+        other.settle(2)
+        other.begin(2)
+        theirs = ToolContext(roots=Roots.of([str(folder)], str(folder), other))
+        assert (await write_file.run(theirs, {"path": "theirs.txt", "content": "1"})).success
+        exchange = (Message.user("On the page."), Message.assistant("Done."))
+        saves.save(replace(saved, messages=(*saved.messages, *exchange)), former)
+        other.settle(4)
+
+    class Beside(Scripted):
+        async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
+            if len(self.requests) == 2:  # its call has run
+                await answer()
+            async for event in super().stream(request):
+                yield event
+
+    backend = Beside("Hello.", calling("write_file", path="ours.txt", content="1"), "Done.")
+    played = await play(
+        "Hello",
+        "In the terminal.",
+        "/rewind",
+        "/rewind 2",
+        stage=Stage(saves),
+        backend=backend,
+        box=box,
+        journal=journal,
+    )
+    copy = played.chat.name
+    assert (
+        f"Another program has changed {former} meanwhile. It stays as it is; you are in a copy: {copy}." in played.out
+    )
+    assert "1  Hello\n2  In the terminal.  (1 file)\n" in played.out
+    assert "Put back: 1 file." in played.out
+    assert [each.name for each in folder.iterdir()] == ["theirs.txt"]
+    assert [message.text for message in saves.load(former).messages] == ["Hello", "Hello.", "On the page.", "Done."]
+    assert [message.text for message in saves.load(copy).messages] == ["Hello", "Hello."]
+    other.open(saves.load(former).id)
+    assert [other.n_changed(0, 2), other.n_changed(2, 4)] == [0, 1]

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.scripted_service import ScriptedService
+
+from shepherd.agent.storage import ConversationStore, SavedConversation
+from shepherd.core import Event, Finished, Message, Request, Started, TextDelta
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Home
@@ -151,3 +158,27 @@ n_ctx = 1024
     assert "* lamb" in done.stdout
     loads = [line for line in done.stderr.splitlines() if line.startswith("Loading provider: ")]
     assert loads == ["Loading provider: ram", "Loading provider: ewe", "Loading provider: lamb"]
+
+
+def test_one_answer_beside_a_change_by_another_program_is_in_a_copy(
+    home: Home, listening: Callable[..., AbstractContextManager[int]]
+) -> None:
+    saves = ConversationStore(folder(home))
+    talk = SavedConversation("s", (Message.user("Hello"), Message.assistant("Hi.")))
+    name = saves.save(talk, "talk")
+
+    async def answer(request: Request) -> AsyncGenerator[Event, None]:
+        saves.save(replace(talk, title="On the page"), name)
+        yield Started("m")
+        yield TextDelta("Here.")
+        yield Finished("end")
+
+    with listening(ScriptedService(answer)) as port:
+        far = f'[providers.far]\ntype = "openai_compat"\nbase_url = "http://127.0.0.1:{port}/v1"\nmodel = "m"\n'
+        (home.folder / "shepherd.toml").write_text(far)
+        done = home.run("-m", "far/m", "--resume", "talk", "-p", "Are you here?")
+    assert (done.returncode, done.stdout) == (0, "Here.\n"), done.stderr
+    assert "Another program has changed talk meanwhile; this answer is in " in done.stderr
+    assert saves.load("talk").title == "On the page"
+    (copy,) = {*saves.names()} - {"talk"}
+    assert [message.text for message in saves.load(copy).messages] == ["Hello", "Hi.", "Are you here?", "Here."]

@@ -28,6 +28,7 @@ from shepherd.app.chats.chats import Chat, Owner
 from shepherd.app.chats.event_log import EventLog
 from shepherd.app.chats.person import MOST_SHOWN_CHARS, MOST_WAITING, ChatPerson, PersonAtChats
 from shepherd.app.chats.view import shown_message
+from shepherd.app.commands.turn_files import TurnFiles
 from shepherd.cli.chat.commands import COMMANDS as TERMINAL
 from shepherd.config import TrustStore, instructions
 from shepherd.core import (
@@ -43,6 +44,7 @@ from shepherd.core import (
     Text,
     TextDelta,
     ToolCall,
+    replay,
 )
 from shepherd.memory.recall import recall
 from shepherd.memory.users import LOCAL
@@ -628,7 +630,12 @@ async def test_a_chat_goes_back_with_its_files_after_a_question_and_the_terminal
         assert [journal.n_changed(0, 4), journal.n_changed(4, 8)] == [1, 1]
         assert "Put back: 1 file." in await command("/rewind 2")
         assert [each.exists() for each in files] == [True, False]
-        async with reading(client, chat.id):  # now there is a person to ask
+        async with reading(client, chat.id):  # now there is a person to ask, who leaves
+            chat.person = ChatPerson(chat.log, return_s=0)
+            rewinding = asyncio.create_task(command("/rewind 1"))
+            await until(lambda: bool(chat.person.questions))
+        assert any(line.startswith("Nothing has changed") for line in await rewinding)
+        async with reading(client, chat.id):
             for values, lines, exists in (
                 (None, "Nothing has changed; /rewind 1 conversation goes back and leaves all files.", True),
                 ({}, "Back to before: Write 1.", False),
@@ -694,6 +701,13 @@ async def test_a_question_that_nobody_hears_counts_as_refused_and_a_form_is_answ
     long = Question("t", {}, "write", diff="+" * (MOST_SHOWN_CHARS + 1_234))
     assert await absent.allow(long) == "no"
     assert log.since(0)[-2].data["diff"].endswith("++\n… 1,234 more characters are not shown")
+    with log.reading():
+        asking = asyncio.create_task(absent.confirm("Sure?"))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        with log.reading():
+            assert len(absent.questions) == 1
+    assert await asking is False, "its last reader has left"
     present = ChatPerson(log)
     program = PersonAtChats()
     assert (await program.fill(Form("server", "Your name?")), await program.allow(question)) == (None, "no")
@@ -1027,3 +1041,69 @@ async def test_a_turn_beside_a_change_of_its_file_by_another_program_loses_neith
     assert [message["parts"][0]["text"] for message in now["messages"]][2:] == ["On the page.", "Here."]
     assert saves.load(name).title == "In the terminal"
     assert len(saves.load(now["id"]).messages) == 4
+
+
+async def test_the_files_of_a_turn_beside_one_of_the_terminal_go_with_its_copy(tmp_path: Path) -> None:
+    text = f'[tools]\nroots = ["{tmp_path}"]\nenabled = ["filesystem"]\nallow = ["write_file"]\n'
+    async with (
+        loaded(made_app(tmp_path, text)) as app,
+        listening(app) as url,
+        httpx2.AsyncClient(base_url=url, timeout=PATIENCE_S) as client,
+    ):
+        id = await begun(client)
+        chat, saves = await opened(app, id), app.tools.saves()
+        assert saves is not None
+
+        def call(name: str) -> Message:
+            arguments = {"path": str(tmp_path / name), "content": "baa"}
+            return Message("assistant", (ToolCall("1", "write_file", json.dumps(arguments)),))
+
+        async def at_the_terminal() -> None:
+            journal = app.tools.journal()
+            session = Session(
+                Scripted(lambda request: theirs.pop(0)),
+                model="m",
+                n_ctx=4096,
+                toolbox=app.tools.box(n_ctx=4096, journal=journal),
+            )
+            session.restore(saves.load(chat.id))
+            files = TurnFiles(session, journal)
+            files.open()
+            async for event in session.chat([Text("In the terminal.")]):
+                if isinstance(event, Finished):
+                    files.begin_turn()
+            saves.save(session.to_saved(), chat.id)
+            files.saved()
+
+        theirs = [call("theirs.txt"), Message.assistant("Done.")]
+        ours = [call("common.txt"), Message.assistant("Done."), call("ours.txt"), Message.assistant("Done.")]
+
+        async def answer(request: Request) -> AsyncGenerator[Event, None]:
+            if len(ours) == 1:
+                await at_the_terminal()
+            for event in replay(ours.pop(0), model="m"):
+                yield event
+
+        chat.session.move(
+            Script(answer),
+            model="lamb",
+            n_ctx=lambda: 4096,
+            toolbox=app.tools.box(n_ctx=4096, person=chat.person, journal=chat.files.journal),
+        )
+        await asked(client, id, "Before.")
+        former, session = chat.id, chat.session.id
+        end = (await asked(client, chat.id, "On the page."))[-1]["data"]
+        assert "in a copy" in end["error"]["message"]
+        assert (chat.id != former, chat.session.id != session) == (True, True)
+        await until(lambda: not chat.log.n_readers)  # nobody is asked
+
+        async def command(line: str) -> list[str]:
+            lines: list[str] = (await client.post(f"/v1/chats/{chat.id}/command", json={"line": line})).json()["lines"]
+            return lines
+
+        assert (await command("/rewind"))[:2] == ["1  Before.  (1 file)", "2  On the page.  (1 file)"]
+        journal = app.tools.journal()
+        journal.open(session)
+        assert [journal.n_changed(0, 4), journal.n_changed(4, 8)] == [1, 1]
+        assert "Put back: 1 file." in await command("/rewind 2")
+        assert {each.name for each in tmp_path.glob("*.txt")} == {"common.txt", "theirs.txt"}

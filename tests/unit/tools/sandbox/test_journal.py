@@ -271,6 +271,59 @@ async def test_a_link_in_the_place_of_a_file_is_replaced_and_not_followed(work: 
     assert {path.name: path.read_text() for path in work.top.iterdir()} == {"a": "before", "other": "other"}
 
 
+# -- two programs in one conversation ----------------------------------------------------------------------------------
+
+
+async def test_of_two_turns_at_the_same_time_each_goes_back_alone(work: Work) -> None:
+    work.journal.begin(0)
+    await work.write("common", "1")
+    work.journal.settle(2)
+    here, other = work.journal, Work(work.top.parent, base=work.base)
+    other.journal.settle(2)
+    other.journal.begin(2)
+    await other.write("theirs", "1")
+    here.begin(2)
+    await work.write("ours", "1")
+    await other.write("theirs too", "1")
+    other.journal.settle(4)  # its program was the first to save
+    here.fork("copy")
+    here.settle(4)
+
+    def changed(journal: FileJournal, *turns: int) -> list[int]:
+        return [journal.n_changed(turn, turn + 2) for turn in turns]
+
+    assert (changed(here, 0, 2), changed(other.journal, 0, 2)) == ([1, 1], [1, 2])
+    for name, conversation in (("copy", "copy"), ("c", "c")):  # and as a later program finds them
+        later = FileJournal(work.base, [str(work.top)])
+        later.open(conversation)
+        assert changed(later, 0, 2) == changed(here if name == "copy" else other.journal, 0, 2)
+    assert {Path(step.path).name for step in here.put_back(2)} == {"ours"}
+    assert set(work.tree()) == {"common", "theirs", "theirs too"}
+    assert {Path(step.path).name for step in other.journal.put_back(0)} == {"common", "theirs", "theirs too"}
+    assert work.tree() == {}
+
+
+async def test_a_copy_has_the_former_contents_that_it_needs_and_no_more(work: Work) -> None:
+    for name in "abc":
+        (work.top / name).write_text(f"{name} before")
+    work.journal.begin(0)
+    await work.write("a", "new")
+    work.journal.settle(2)
+    other = Work(work.top.parent, base=work.base)
+    other.journal.begin(2)
+    await other.write("b", "new")
+    work.journal.begin(2)
+    await work.write("c", "new")
+    work.journal.fork("copy")
+    folders = {file.parent: len([*file.parent.iterdir()]) - 1 for file in work.base.rglob(journals.NAME)}  # type: ignore[union-attr]
+    assert sorted(folders.values()) == [2, 2]
+    assert {Path(step.path).name for step in work.journal.put_back(0)} == {"a", "c"}
+    assert {name: content for name, (_, _, content) in work.tree().items()} == {
+        "a": b"a before", "b": b"new", "c": b"c before",
+    }  # fmt: skip
+    assert [Path(step.path).name for step in other.journal.put_back(2)] == ["b"]
+
+
 # -- limits -----------------------------------------------------------------------------------------------------------
 
 

@@ -297,12 +297,11 @@ const DATE = new Intl.DateTimeFormat("en", { day: "numeric", month: "short", yea
 /** 12,345; `short`: 12.3K. @param {number} n @param {{short?: boolean}} [how] */
 export const formatCount = (n, { short = false } = {}) => (short ? SHORT : COUNT).format(n);
 
-/** 4.2 GB. @param {number} n */
-export function formatBytes(n) {
-  const units = ["B", "kB", "MB", "GB", "TB"];
-  let at = 0;
-  for (; n >= 1000 && at < units.length - 1; at++) n /= 1000;
-  return `${n.toFixed(at && n < 100 ? 1 : 0)} ${units[at]}`;
+/** 4.2 GB; with a part of it: 1.2 of 4.2 GB. @param {number} n @param {number} [part] */
+export function formatBytes(n, part) {
+  const at = Math.max(0, Math.min(4, Math.floor(Math.log10(n) / 3)));
+  const figure = (/** @type {number} */ each) => (each / 1000 ** at).toFixed(at && n < 100 * 1000 ** at ? 1 : 0);
+  return `${part === undefined ? "" : `${figure(part)} of `}${figure(n)} ${["B", "kB", "MB", "GB", "TB"][at]}`;
 }
 
 /** 14:05 of today, else with the day. @param {number} at_s seconds since 1970 */
@@ -338,8 +337,7 @@ export async function copyText(text, what = "Copied") {
     await navigator.clipboard.writeText(text);
   } catch {
     // A page without https may not use the clipboard's API.
-    const area = document.createElement("textarea");
-    area.value = text;
+    const area = Object.assign(document.createElement("textarea"), { value: text });
     (document.querySelector("dialog[open]") ?? document.body).append(area);
     area.select();
     document.execCommand("copy");

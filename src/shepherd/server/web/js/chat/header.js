@@ -3,12 +3,15 @@ import { html } from "htm/preact";
 import { useEffect, useState } from "preact/hooks";
 import { Ask } from "../loaded.js";
 import { dialog, tell, toggleWindow, windowOpen } from "../state.js";
-import { Button, Field, Menu, saveFile } from "../ui.js";
+import { Button, Field, Menu, formatBytes, saveFile } from "../ui.js";
 import { Fields, readFields } from "./fields.js";
 import { options, refreshOptions } from "./store.js";
 
 /** @typedef {import("./store.js").Chat} Chat */
 /** @typedef {{name: string, label?: string, does?: string, detail?: string, kind?: string}} Choice */
+
+/** @param {string} title @param {number} maximum @param {string} description */
+const number = (title, maximum, description, type = "number") => ({ title, type, minimum: 0, maximum, description });
 
 /** Of sampling, by the name on the wire: what it is called, its limits and what it does. */
 const SAMPLING = {
@@ -19,11 +22,6 @@ const SAMPLING = {
   max_tokens: { ...number("Longest answer", 1_000_000, "In tokens.", "integer"), minimum: 1 },
   seed: number("Seed", 4_294_967_295, "The same number gives the same answer.", "integer"),
 };
-
-/** @param {string} title @param {number} maximum @param {string} description */
-function number(title, maximum, description, type = "number") {
-  return { title, type, minimum: 0, maximum, description };
-}
 
 /** @param {Chat} chat @param {"markdown" | "json"} format */
 function exportChat(chat, format) {
@@ -71,7 +69,7 @@ export function Header({ chat }) {
   const about = chat.about.value ?? {};
   const { models, modes } = options.value ?? {};
   const id = chat.id.value;
-  const { model: loaded, share } = chat.loading.value ?? {};
+  const loading = chat.loading.value;
   const title = id === null ? "New chat" : about.title || "Untitled";
   useEffect(() => void refreshOptions(id), [id]);
   useEffect(() => void (document.title = id === null ? "Shepherd" : `${title} · Shepherd`), [title]);
@@ -90,8 +88,17 @@ export function Header({ chat }) {
       <${Button} label=${windowOpen.value ? "Hide the living window" : "Show the living window"} icon="window" kind="quiet wide" short
         aria-expanded=${String(windowOpen.value)} onClick=${toggleWindow} />
     </div>
-    ${loaded && html`<p class="loading" role="status">Loading ${loaded}<progress aria-label=${`Loading ${loaded}`} value=${share ?? undefined} /></p>`}
+    ${loading && html`<${Loading} ...${loading} />`}
   </header>`;
+}
+
+/** @param {{model: string, share: number | null, loaded_bytes: number | null, total_bytes: number | null}} props */
+function Loading({ model, share, loaded_bytes: part, total_bytes: all }) {
+  const bytes = part !== null && all !== null ? `${formatBytes(all, part)}, ` : "";
+  return html`<p class="loading">
+    <span role="status">Loading ${model}</span><progress aria-label=${`Loading ${model}`} value=${share ?? undefined} />
+    <span class="figures">${share !== null && `${bytes}${Math.round(100 * share)} %`}</span>
+  </p>`;
 }
 
 /** @param {{chat: Chat}} props */

@@ -1,6 +1,6 @@
 /** The rows of a conversation: questions, and answers with their thoughts, calls and figures. */
 import { html } from "htm/preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { blobUrl } from "../api.js";
 import { useLoaded } from "../loaded.js";
 import { Markdown } from "../markdown.js";
@@ -211,7 +211,7 @@ export function UserMessage({ chat, row }) {
 function Edit({ chat, at, text, onDone }) {
   const area = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
   const [draft, setDraft] = useState(text);
-  useEffect(() => {
+  useLayoutEffect(() => {
     area.current?.focus();
     area.current?.setSelectionRange(text.length, text.length);
     return () => /** @type {HTMLElement | null} */ (document.querySelector(".composer textarea"))?.focus();

@@ -31,6 +31,9 @@ import { formatCount } from "../ui.js";
  * @typedef {{id: number, role: string, text: string}} Quote a message of the archive
  */
 
+/** So long a message waits for the events of its chat; something between here and the server may hold them. */
+const MOST_WAIT_MS = 10_000;
+
 /** The models, modes and commands of the open chat, and what its model takes; null = not asked yet. */
 export const options = signal(/** @type {any} */ (null));
 /** @param {string | null} id */
@@ -155,6 +158,8 @@ export class Chat {
     this.unspoken = "";
     this.isReading = false;
     this.abort = /** @type {AbortController | null} */ (null);
+    /** When the events are read, or it is time to do without. */
+    this.opened = /** @type {Promise<any>} */ (Promise.resolve());
   }
 
   get path() {
@@ -176,12 +181,15 @@ export class Chat {
 
   /** @param {AbortSignal} stop */
   #follow(stop) {
+    let onOpen = () => {};
+    this.opened = new Promise((go) => (setTimeout(go, MOST_WAIT_MS), (onOpen = () => go(null))));
     const onError = (/** @type {Error} */ error) => void (this.problem.value = error.message);
     return keepTrying({ signal: stop, first_ms: 300, most_ms: 8000, onError }, async (works) => {
       const about = await this.#load(stop);
       await stream(`${this.path}/events`, {
         signal: stop,
         lastId: about.running ? "" : String(about.last_event ?? ""),
+        onOpen,
         onEvent: ({ type, data }) => {
           works();
           batch(() => this.#hear(type, data));
@@ -244,9 +252,9 @@ export class Chat {
     await post(`${this.path}/turn`, { action, ...how });
   }
 
-  /** Makes the chat on the server, if it is not there yet. */
+  /** Makes the chat on the server, if it is not there yet, and reads its events: who does not is asked nothing. */
   async begin() {
-    if (this.id.value !== null) return;
+    if (this.id.value !== null) return this.opened;
     const { model, system, title: _, ...later } = this.about.value;
     const made = await post("v1/chats", { ...(model && { model }), ...(system !== undefined && { system }) });
     fresh = null;
@@ -255,6 +263,7 @@ export class Chat {
     if (Object.keys(later).length) await patch(pathOf(made.id), later);
     state.go("chat", made.id, { replace: true });
     if (this.abort) this.#follow(this.abort.signal);
+    return this.opened;
   }
 
   /** @param {Record<string, unknown>} what of title, system, model, sampling, mode */
@@ -316,13 +325,8 @@ export class Chat {
   on_started({ recalled }) {
     if (recalled) this.note(`Came back: ${recalled.words?.join(", ") || "something said earlier"}`);
   }
-  /** @param {any} event */
-  on_loading(event) {
-    this.loading.value = event;
-  }
-  on_loaded() {
-    this.loading.value = null;
-  }
+  on_loading = (/** @type {any} */ event) => void (this.loading.value = event);
+  on_loaded = () => void (this.loading.value = null);
   /** @param {any} event */
   on_text({ text }) {
     this.#append("text", text);
@@ -332,10 +336,7 @@ export class Chat {
     this.spoken.value = whole || this.unspoken;
     this.unspoken = this.unspoken.slice(this.spoken.value.length);
   }
-  /** @param {any} event */
-  on_thought({ text }) {
-    this.#append("thought", text);
-  }
+  on_thought = (/** @type {any} */ event) => this.#append("thought", event.text);
   /** @param {"text" | "thought"} type @param {string} text */
   #append(type, text) {
     const last = this.live.value?.blocks.value.at(-1);
@@ -357,10 +358,7 @@ export class Chat {
     const found = this.live.value?.blocks.value.findLast((block) => block.type === "call" && block.id === id);
     return found?.type === "call" ? found : {};
   }
-  /** @param {any} event */
-  on_call(event) {
-    this.#push(callBlock({ ...event, arguments: "" }));
-  }
+  on_call = (/** @type {any} */ event) => this.#push(callBlock({ ...event, arguments: "" }));
   /** @param {any} event */
   on_arguments({ id, text }) {
     const { call } = this.#call(id);
