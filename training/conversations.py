@@ -27,6 +27,11 @@ from training.fact import UNKNOWN, Fact, acknowledgement, fact, facts, near, que
 
 SYSTEMS = ("You are a helpful assistant.", "You are Lamb, a helpful assistant.", "You are Lamb.", "Answer briefly.")
 NO_TOOL = "I have no tool for that."
+CHAT_TOOLS = (
+    "list_directory", "read_file", "search_memory", "get_fact", "set_fact", "search_files", "write_file", "edit_file",
+    "delete_file", "clear_fact",
+)  # fmt: skip
+"""Those of the chat with this model; the first ones where the window is small."""
 READING = (
     "list_directory",
     "read_file",
@@ -159,36 +164,35 @@ def memory_tools(draw: Draw) -> Sequence[Spec]:
     if kind == "none":
         return ()
     known = own_tools.specs()
-    if kind == "first start":
-        return [known[name] for name in ("list_directory", "read_file", "search_memory", "get_fact")]
+    if kind == "first start":  # in a small window
+        return [known[name] for name in CHAT_TOOLS[: draw.whole(2, 6)]]
     if kind == "chat":
-        return chat_tools()
+        return chat_tools(draw)
     return toolset(draw, ("search_memory",) if draw.often(0.75) else (), n_tools(draw, 8))
 
 
-@cache
-def chat_tools() -> list[Spec]:
-    """Those of the terminal's chat with files, commands and memory, in the registry's order."""
-    known, wanted = own_tools.specs(), {
-        "list_directory", "read_file", "write_file", "edit_file", "delete_file", "search_files", "execute_command",
-        "search_memory", "get_fact", "set_fact", "clear_fact",
-    }  # fmt: skip
-    return [spec for name, spec in known.items() if name in wanted]
+def chat_tools(draw: Draw) -> list[Spec]:
+    """Those of the chat with this model, in the registry's order; commands are there where a user wants them."""
+    names = {*CHAT_TOOLS, "execute_command"} if draw.often(0.5) else {*CHAT_TOOLS}
+    return [spec for name, spec in own_tools.specs().items() if name in names]
 
 
 def told_and_asked(draw: Draw) -> Chat:
     """A fact, and the question for it in the same message; or a greeting and a fact."""
     made = begun(draw, memory_tools(draw))
-    told = facts(draw, draw.weighted(((1, 70), (2, 25), (3, 5))))
-    wanted = draw.pick(told)
-    joined = " and ".join(each.clause for each in told) if draw.often(0.5) else together(told).rstrip(".")
-    greeting = draw.of("", "", "", "Hi. ", "Hello! ", "Hey, ", "Good morning. ")
-    said = f"{greeting}{cap(joined) if not greeting.endswith(', ') else joined}."
-    if draw.often(0.22):
-        made.ask(said, says(f"Got it. {told[0].answer}" if len(told) == 1 else "Got it."))
-        ask(draw, made, wanted)
-    else:
-        made.ask(f"{said} {cap(draw.pick(wanted.questions))}", says(wanted.answer))
+    old: list[Fact] = []
+    for _ in range(draw.whole(1, 5)):
+        told = facts(draw, draw.weighted(((1, 70), (2, 25), (3, 5))), but=old)
+        old += told
+        wanted = draw.pick(told)
+        joined = " and ".join(each.clause for each in told) if draw.often(0.5) else together(told).rstrip(".")
+        greeting = draw.of("", "", "", "Hi. ", "Hello! ", "Hey, ", "Good morning. ")
+        said = f"{greeting}{cap(joined) if not greeting.endswith(', ') else joined}."
+        if draw.often(0.22):
+            made.ask(said, says(f"Got it. {told[0].answer}" if len(told) == 1 else "Got it."))
+            ask(draw, made, wanted)
+        else:
+            made.ask(f"{said} {cap(draw.pick(wanted.questions))}", says(wanted.answer))
     return made
 
 
@@ -233,9 +237,9 @@ def absent(draw: Draw) -> Chat:
 
 def own(draw: Draw) -> Chat:
     """Requests for Shepherd's own tools, among others of them."""
-    wanted = [own_tools.request(draw) for _ in range(draw.weighted(((1, 25), (3, 35), (6, 40))))]
+    wanted = [own_tools.request(draw) for _ in range(draw.weighted(((2, 20), (5, 40), (10, 40))))]
     needs = [name for each in wanted for name in each.needs]
-    tools: Sequence[Spec] = chat_tools()
+    tools: Sequence[Spec] = chat_tools(draw)
     if draw.often(0.6) or not {spec["function"]["name"] for spec in tools}.issuperset(needs):
         tools = toolset(draw, needs, n_tools(draw))
     made = begun(draw, tools, share=0.15)
@@ -248,8 +252,8 @@ def own(draw: Draw) -> Chat:
 
 def unasked(draw: Draw) -> Chat:
     """Tools are there, and what is said needs none of them."""
-    made = begun(draw, chat_tools() if draw.often(0.5) else toolset(draw, (), n_tools(draw)), share=0.15)
-    for _ in range(draw.whole(3, 10)):
+    made = begun(draw, chat_tools(draw) if draw.often(0.5) else toolset(draw, (), n_tools(draw)), share=0.15)
+    for _ in range(draw.whole(6, 20)):
         said, answer = draw.weighted(
             (
                 (small_talk.small_talk, 55),
@@ -294,7 +298,7 @@ def new(draw: Draw) -> Chat:
             offered.append(each)
     made = begun(draw, draw.shuffled(specs), share=0.3)
     interlude(draw, made, 0.08)
-    asked = draw.shuffled([offered[0], *draw.sample(offered[1:], draw.weighted(((0, 55), (1, 30), (2, 15))))])
+    asked = draw.shuffled([offered[0], *draw.sample(offered[1:], draw.weighted(((0, 25), (1, 25), (2, 25), (4, 25))))])
     for each in asked:
         came = draw.made(draw.sentence, draw.value, draw.phrase)
         shown = draw.of(came, f'{{"result": "{came}"}}', f'{{"{draw.identifier(draw.word())}": "{came}"}}')
@@ -336,7 +340,7 @@ def with_memory(draw: Draw) -> Chat:
     else:
         wanted = draw.pick([*old, *told])
         made.ask(block + question(draw, wanted), says(wanted.answer))
-    if draw.often(0.3):
+    for _ in range(draw.whole(0, 4)):
         ask(draw, made, draw.pick(old))
     return made
 
@@ -348,6 +352,8 @@ def quoted(draw: Draw) -> Chat:
     lines = [f'- {draw.of("user", "assistant")}: "{escape_quote(cap(each.clause))}."' for each in old]
     wanted = draw.pick(old)
     made.ask("\n".join([QUOTED, *lines, QUOTES_END, "", ""]) + question(draw, wanted), says(wanted.answer))
+    for _ in range(draw.whole(0, 4)):
+        ask(draw, made, draw.pick(old))
     return made
 
 
@@ -448,13 +454,13 @@ def evicted(draw: Draw) -> Chat:
 # -- the mix -----------------------------------------------------------------------------------------------------------
 
 KINDS: tuple[tuple[Maker, float], ...] = (
-    (small_talk.chat, 9), (unasked, 8), (recall, 16), (told_and_asked, 7), (changed, 3), (absent, 5), (own, 23),
+    (small_talk.chat, 11), (unasked, 8), (recall, 16), (told_and_asked, 7), (changed, 3), (absent, 5), (own, 23),
     (without_tool, 2),
-    (new, 15), (with_memory, 4), (quoted, 1), (digested, 2), (evicted, 3), (long, 2),
+    (new, 17), (with_memory, 4), (quoted, 1), (digested, 2), (evicted, 3), (long, 2),
 )  # fmt: skip
 """How often each kind comes, by conversations; by tokens, `long` is a sixth."""
 BEGINNING: tuple[tuple[Maker, float], ...] = (
-    (small_talk.chat, 8), (recall, 40), (told_and_asked, 20), (own, 20), (new, 12),
+    (small_talk.chat, 4), (recall, 40), (told_and_asked, 20), (own, 20), (new, 12),
 )  # fmt: skip
 """The mix of the first tokens: copying is learned from it, and all else rests on copying."""
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 POOL = 400
 """Conversations that are sorted by length together."""
-MOST_TOKENS, MOST_LONG_TOKENS = 1_600, 3_600
+MOST_TOKENS, MOST_LONG_TOKENS = 2_600, 3_600
 """Of a conversation; a longer one is not used."""
 BATCH_TOKENS = 3_072
 ANSWER, OTHER, OTHER_SHARE = 1.0, 0.2, 0.3

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,13 +23,12 @@ from shepherd.agent.turn import CallReturned
 from shepherd.app.app import App
 from shepherd.core import CallStarted, Finished, TextDelta, ToolCall
 from shepherd.tools.base import Form, Question, Verdict
+from training.conversations import CHAT_TOOLS
 from training.first_hour import Call, Outcome, Sentence
 
-TOOLS = (
-    "list_directory", "read_file", "write_file", "edit_file", "delete_file", "search_files", "execute_command",
-    "search_memory", "get_fact", "set_fact", "clear_fact",
-)  # fmt: skip
+TOOLS = (*CHAT_TOOLS, "execute_command")
 """What the first hour's sentences are asked with."""
+
 MOST_TOKENS = 200
 """Of an answer; one that has more has lost its way."""
 SETTINGS = """
@@ -71,7 +70,7 @@ class Engine:
 
     @classmethod
     @asynccontextmanager
-    async def opened(cls, model: Path, *, tools: tuple[str, ...] = TOOLS, cache: str = "") -> AsyncIterator[Engine]:
+    async def opened(cls, model: Path, *, tools: Sequence[str] = TOOLS, cache: str = "") -> AsyncIterator[Engine]:
         """`cache`: further lines of its table in the configuration, such as `n_ctx = 1024`."""
         with tempfile.TemporaryDirectory() as scratch:
             home, folder, file = _laid(Path(scratch), model, tools, cache)
@@ -131,13 +130,17 @@ class Engine:
             path.write_text(text, "utf-8")
 
 
-def _laid(scratch: Path, model: Path, tools: tuple[str, ...], cache: str) -> tuple[Path, Path, Path]:
+def _laid(scratch: Path, model: Path, tools: Sequence[str], cache: str) -> tuple[Path, Path, Path]:
     """The folder of the program's own files, that of the tools, and the configuration."""
     home, folder = scratch / "home", scratch / "folder"
     home.mkdir()
     folder.mkdir()
     file = home / "shepherd.toml"
-    quoted = {"model": json.dumps(str(model.resolve())), "tools": json.dumps(tools), "folder": json.dumps(str(folder))}
+    quoted = {
+        "model": json.dumps(str(model.resolve())),
+        "tools": json.dumps([*tools]),
+        "folder": json.dumps(str(folder)),
+    }
     file.write_text(SETTINGS.format(most=MOST_TOKENS, cache=cache, **quoted))
     return home, folder, file
 

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import llama_cpp
@@ -75,19 +78,26 @@ def opened(file: Path) -> llama_cpp.Llama:
     return model
 
 
-def tasks(file: Path, n: int, report: Callable[[str, Score], None], names: tuple[str, ...] = ()) -> dict[str, Score]:
-    """Each task with `n` cases. Raises: `ValueError`."""
-    model, scores = opened(file), dict[str, Score]()
-    for name in names or tuple(held_out.TASKS):
-        score = scores[name] = Score()
-        for case in held_out.cases(name, n):
-            answer = greedy(model, case.prompt())
-            score.add(
-                answer == case.answer(), f"{case.messages[-2].text[-120:]!r} -> {answer!r}, not {case.answer()!r}"
-            )
-        report(name, score)
-    model.close()
+def tasks(
+    file: Path, n: int, report: Callable[[str, Score], None], names: tuple[str, ...] = (), *, n_processes: int = 1
+) -> dict[str, Score]:
+    """Each task with `n` cases, in processes of one thread. Raises: `ValueError`."""
+    opened(file).close()
+    names, scores = names or tuple(held_out.TASKS), dict[str, Score]()
+    with ProcessPoolExecutor(n_processes, mp_context=get_context("spawn")) as processes:
+        for name, score in zip(names, processes.map(partial(task, file, n), names), strict=True):
+            scores[name] = score
+            report(name, score)
     return scores
+
+
+def task(file: Path, n: int, name: str) -> Score:
+    model, score = opened(file), Score()
+    for case in held_out.cases(name, n):
+        answer = greedy(model, case.prompt())
+        score.add(answer == case.answer(), f"{case.messages[-2].text[-120:]!r} -> {answer!r}, not {case.answer()!r}")
+    model.close()
+    return score
 
 
 def greedy(model: llama_cpp.Llama, prompt: str) -> str:

@@ -95,7 +95,7 @@ def own_answer(draw: Draw) -> Chat:
 def several(draw: Draw, kind: str) -> Chat:
     """The call of the last step."""
     asked = own_tools.request(draw, kind)
-    made = Chat(tools=chat_tools())
+    made = Chat(tools=chat_tools(draw))
     made.ask(asked.said, *asked.messages())
     made.messages = made.messages[:-1]
     while made.messages[-1].role == "tool":

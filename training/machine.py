@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psutil
 
-MEMORY_BYTES = 1_200_000_000
-"""Of each process: PyTorch itself, the activations of one batch, and the compiler."""
+MEMORY_BYTES = 4_500_000_000
+"""Of each process: PyTorch itself, the activations of a batch of long conversations, and the compiler."""
 BYTES_PER_PARAMETER = 4 * (3 + 2)
 """Weights, two moments, and the gradients of two processes, in float32."""
 DISK_BYTES_PER_PARAMETER = 4 * 3 * 2 + 4

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 class Shape:
     n_tokens: int = 2048
     width: int = 256
-    n_layers: int = 8
+    n_layers: int = 7
     n_heads: int = 4
     n_hidden: int = 704
     base: float = 100_000.0
@@ -49,20 +50,71 @@ def rotated(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
     return torch.cat((first * cosines - second * sines, second * cosines + first * sines), -1)
 
 
+def shares(scores: Tensor, first: int, scale: float) -> Tensor:
+    """Softmax of the scores of queries `first`, `first` + 1 and so on; none sees a key behind its own place."""
+    places = torch.arange(scores.shape[-2], device=scores.device)[:, None] + first
+    behind = torch.arange(scores.shape[-1], device=scores.device) > places
+    return torch.softmax((scores.float() * scale).masked_fill(behind, -math.inf), -1).to(scores.dtype)
+
+
+def score_gradient(share: Tensor, gradient: Tensor, scale: float) -> Tensor:
+    """The gradient of the scores from the one of their softmax."""
+    wide, product = share.float(), share.float() * gradient.float()
+    return ((product - wide * product.sum(-1, keepdim=True)) * scale).to(share.dtype)
+
+
 class Functions:
     """The element-wise functions, which a compiler makes several times faster."""
 
     def __init__(self) -> None:
         self.norm, self.gated, self.rotated = norm, gated, rotated
+        self.shares, self.score_gradient = shares, score_gradient
 
     def compile(self) -> None:
-        self.norm = torch.compile(norm, dynamic=True)
-        self.gated = torch.compile(gated, dynamic=True)
-        self.rotated = torch.compile(rotated, dynamic=True)
+        for name, function in vars(self).items():
+            setattr(self, name, torch.compile(function, dynamic=True))
 
 
 FUNCTIONS = Functions()
 Cache = dict[str, Tensor]
+QUERIES = 256
+"""That attention computes together: what they see of each other beyond their own place is computed in vain."""
+
+
+class Attention(torch.autograd.Function):
+    """Causal attention on a processor: two to three times as fast as PyTorch's own there, which the whole training took
+    three fifths of its time for. Matrix products of blocks of queries; the shares are kept for the way back.
+
+    `q`, `k`, `v`: batch, head, token, part of the head.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
+        scale, kept, seen = q.shape[-1] ** -0.5, list[Tensor](), torch.empty_like(q)
+        for start, end in _blocks(q.shape[2]):
+            share = FUNCTIONS.shares(q[:, :, start:end] @ k[:, :, :end].transpose(-1, -2), start, scale)
+            seen[:, :, start:end] = share @ v[:, :, :end]
+            kept.append(share)
+        ctx.save_for_backward(q, k, v, *kept)
+        return seen
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v, *kept = ctx.saved_tensors
+        gradient, scale = gradient.contiguous(), q.shape[-1] ** -0.5
+        of_q, of_k, of_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
+        for share, (start, end) in zip(kept, _blocks(q.shape[2]), strict=True):
+            part = gradient[:, :, start:end]
+            of_v[:, :, :end] += share.transpose(-1, -2) @ part
+            of_scores = FUNCTIONS.score_gradient(share, part @ v[:, :, :end].transpose(-1, -2), scale)
+            of_q[:, :, start:end] = of_scores @ k[:, :, :end]
+            of_k[:, :, :end] += of_scores.transpose(-1, -2) @ q[:, :, start:end]
+        return of_q, of_k, of_v
+
+
+def _blocks(n: int) -> list[tuple[int, int]]:
+    return [(start, min(start + QUERIES, n)) for start in range(0, n, QUERIES)]
 
 
 class Block(nn.Module):
@@ -89,7 +141,10 @@ class Block(nn.Module):
             if cache:
                 k, v = torch.cat((cache["k"], k), 2), torch.cat((cache["v"], v), 2)
             cache["k"], cache["v"] = k, v
-        seen = F.scaled_dot_product_attention(q, k, v, is_causal=n > 1)
+        if cache is None and x.device.type == "cpu":
+            seen = Attention.apply(q, k, v)
+        else:
+            seen = F.scaled_dot_product_attention(q, k, v, is_causal=n > 1)
         x = x + F.linear(seen.transpose(1, 2).reshape(n_rows, n, width), self.out.to(as_x))
         before = FUNCTIONS.norm(x, self.hidden_norm, epsilon)
         return x + F.linear(FUNCTIONS.gated(F.linear(before, self.gate_up.to(as_x))), self.down.to(as_x))

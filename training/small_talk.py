@@ -135,7 +135,7 @@ def typed(draw: Draw, form: str) -> str:
 SHARES = (
     ("greeting", 10), ("welcome", 8), ("goodbye", 7), ("self", 12), ("abilities", 11), ("fine", 7), ("here", 7),
     ("joke", 6),
-    ("pleased", 7), ("no problem", 5), ("english", 12), ("unclear", 6),
+    ("pleased", 7), ("no problem", 5), ("english", 12), ("unclear", 10),
 )  # fmt: skip
 
 
@@ -176,7 +176,7 @@ def gibberish(draw: Draw) -> str:
 def small_sum(draw: Draw) -> tuple[str, str]:
     sign = draw.pick(tuple(SIGNS))
     a, b = (draw.whole(0, 10), draw.whole(0, 10)) if sign == "*" else (draw.whole(0, 50), draw.whole(0, 50))
-    if draw.often(0.5) and sign != "*":
+    if draw.often(0.75) and sign != "*":
         a, b = a % 13, b % 13
     a, b = (max(a, b), min(a, b)) if sign == "-" else (a, b)
     total = {"+": a + b, "-": a - b, "*": a * b}[sign]
@@ -248,8 +248,8 @@ def listing(draw: Draw) -> str:
 
 def chat(draw: Draw) -> Chat:
     made = Chat()
-    for _ in range(draw.whole(1, 3)):
-        said, answer = draw.weighted(((small_talk, 50), (small_sum, 18), (unknown, 20), (echo, 4), (two_in_one, 8)))(
+    for _ in range(draw.weighted(((1, 20), (4, 30), (12, 30), (30, 20)))):
+        said, answer = draw.weighted(((small_talk, 45), (small_sum, 28), (unknown, 17), (echo, 2), (two_in_one, 8)))(
             draw
         )
         made.ask(said, says(answer))

@@ -16,7 +16,7 @@ pytest.importorskip("torch", reason="PyTorch is in the group `training`, which i
 
 from training.evaluate import opened, tasks
 from training.export import export, n_equal, restored
-from training.network import Shape
+from training.network import QUERIES, Attention, Shape
 from training.train import Line, Settings, State, train
 
 SHAPE = Shape(width=64, n_layers=2, n_heads=1, n_hidden=128)
@@ -44,6 +44,22 @@ def test_equal_runs_are_equal_and_one_that_was_interrupted_too(tmp_path: Path) -
     assert [Line(**json.loads(each)) for each in logged] == lines
     with pytest.raises(ValueError, match=r"other settings \(seed was 1, is 2\); move it away"):
         train(replace(SETTINGS, seed=2), tmp_path / "whole", lines.append)
+
+
+@pytest.mark.parametrize("n", [1, QUERIES, 2 * QUERIES + 3])
+def test_attention_and_its_gradients_are_pytorch_s(n: int) -> None:
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention
+
+    chance = torch.Generator().manual_seed(n)
+    *parts, gradient = (torch.randn(2, 3, n, 16, generator=chance) for _ in range(4))
+    for each in parts:
+        each.requires_grad_()
+    ours, theirs = Attention.apply(*parts), scaled_dot_product_attention(*parts, is_causal=True)
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(
+        torch.autograd.grad(ours, parts, gradient), torch.autograd.grad(theirs, parts, gradient), atol=1e-4, rtol=1e-4
+    )
 
 
 def test_llama_cpp_answers_as_the_trainer_does(tmp_path: Path) -> None:
