@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
-from playwright.async_api import Locator, expect
+from playwright.async_api import Locator, Route, expect
 from tests.browser import Visit
 from tests.process.page.conftest import House
 from tests.process.page.person import Person
@@ -79,9 +81,21 @@ async def test_a_question_is_answered_without_a_click(house: House, script: Visi
     person, keys = Person(script.page), script.page.keyboard
     house.provider.script = writes(file, "Buy milk\n")
     await expect(person.message).to_be_focused()
+    refuse, is_sent = person.question.get_by_role("button", name="Do not allow"), asyncio.Event()
+
+    async def answer_late(route: Route) -> None:
+        """The server has the message, and the page hears of it when the question is there."""
+        response = await route.fetch()
+        await expect(refuse).to_be_focused()
+        await route.fulfill(response=response)
+        is_sent.set()
+
+    await script.page.route("**/turn", answer_late)
     await keys.type("Write Buy milk to keys.txt.")
     await keys.press("Enter")
-    await expect(person.question.get_by_role("button", name="Do not allow")).to_be_focused()
+    await asyncio.wait_for(is_sent.wait(), 60)
+    await script.page.evaluate("fetch('health').then((answer) => answer.text())")  # the page has read the other by then
+    await expect(refuse).to_be_focused()
     assert not file.exists()
     await reach(script, person.question.get_by_role("button", name="Allow once"), "ArrowDown")
     await keys.press("Enter")

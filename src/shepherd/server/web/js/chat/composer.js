@@ -121,6 +121,7 @@ export function Composer({ chat, handle, onEditLast }) {
     const brought = quotes.value;
     setBusy(true);
     put("");
+    handle.current?.focus(); // not behind the answer to it: a question may have the focus then
     try {
       if (isCommand) await chat.command(text.trim());
       else {
@@ -137,7 +138,6 @@ export function Composer({ chat, handle, onEditLast }) {
       tell(error);
     }
     setBusy(false);
-    handle.current?.focus();
   }
   /** @param {KeyboardEvent} event */
   function onKeyDown(event) {
