@@ -53,9 +53,8 @@ class Drafter(Protocol):
     def extend(self, tokens: Sequence[int]) -> None:
         """These tokens come next in the conversation."""
 
-    def propose(self, n: int, least: float = 0.0) -> array[int]:
-        """At most `n` tokens that may come next. They end where it knows that all of them hold with less than this
-        chance."""
+    def propose(self, n: int) -> array[int]:
+        """At most `n` tokens that may come next."""
 
 
 class SuffixDrafter:
@@ -111,7 +110,7 @@ class SuffixDrafter:
     def seconds(self, n: int) -> float:
         return 0.0
 
-    def propose(self, n: int, least: float = 0.0) -> array[int]:
+    def propose(self, n: int) -> array[int]:
         if not self._next:
             return array("i")
         found = self._tokens[self._next : self._next + n]

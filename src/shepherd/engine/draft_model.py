@@ -102,8 +102,8 @@ class Line:
         if self.is_too_long or self.n_missing > n:
             self.begin(len(self.known) - min(n, self.model.n_most // 2))
 
-    def propose(self, n: int, least: float = 0.0) -> array[int]:
-        (draft,) = self.model.propose([(self, n, least)])
+    def propose(self, n: int) -> array[int]:
+        (draft,) = self.model.propose([(self, n, 0.0)])
         return draft
 
 

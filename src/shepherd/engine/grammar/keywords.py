@@ -142,7 +142,7 @@ class Rewriter:
             self._ending.add(pointer)
         needed: list[Any] = []
         if node.get("type") == "object" and isinstance(properties := node.get("properties"), Mapping):
-            needed += [properties[name] for name in _required(dict(node)) if name in properties]
+            needed += [properties[name] for name in _required(node) if name in properties]
         elif node.get("type") == "array" and isinstance(least := node.get("minItems"), int) and least > 0:
             needed.append(node.get("items"))
         if isinstance(every := node.get("allOf"), list):
@@ -188,7 +188,7 @@ def _is_anything(schema: Any) -> bool:
     return schema is True or (isinstance(schema, Mapping) and not {*schema} - _ANNOTATIONS)
 
 
-def _required(node: Node) -> list[str]:
+def _required(node: Mapping[str, Any]) -> list[str]:
     required = node.get("required")
     return [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
 
