@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import TypeGuard
 
 from shepherd.core import ConfigError
 from shepherd.models import gguf
@@ -35,6 +36,11 @@ class DraftFile:
     """Of its context."""
 
 
+def is_named(spec: str | None) -> TypeGuard[str]:
+    """Whether a value of the configuration names a draft model."""
+    return spec not in {None, NONE}
+
+
 def cells_of(header: gguf.Header, n_ctx: int, sequences: int, *, flash_attention: bool) -> Cells:
     """The cells of a draft model's context beside a cache of `n_ctx` tokens (0 = not known yet): a sequence for each of
     `sequences` answers, and as many for conversations that wait for their next turn."""
@@ -48,6 +54,12 @@ def fits(drafts: Iterable[DraftFile]) -> Sequence[Fit]:
     ordered = sorted(drafts, key=lambda draft: draft.header.path)
     groups = (list(group) for _, group in groupby(ordered, key=lambda draft: draft.header.path))
     return [fit(group[0].header, [draft.cells for draft in group]) for group in groups]
+
+
+def memory(drafts: Iterable[DraftFile]) -> tuple[int, int]:
+    """What these need at least, and what their buffers take besides, in bytes."""
+    found = fits(drafts)
+    return sum(each.least for each in found), sum(each.needed - each.least for each in found)
 
 
 def check(draft: gguf.Header, model: gguf.Header) -> None:

@@ -374,7 +374,7 @@ class Stubborn(SuffixDrafter):
     def extend(self, tokens: Sequence[int]) -> None:
         pass
 
-    def propose(self, n: int, least: float = 0.0) -> array[int]:
+    def propose(self, n: int) -> array[int]:
         return array("i", range(n))
 
 

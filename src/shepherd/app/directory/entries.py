@@ -32,7 +32,6 @@ from shepherd.engine.llamacpp import rpc
 from shepherd.models import catalog, draft, gguf, gguf_file, soundness
 from shepherd.models.adapter import Adapter, read_adapter
 from shepherd.models.checkpoint import Checkpoint, read_checkpoint
-from shepherd.models.draft import NONE as NO_DRAFT
 from shepherd.models.draft import DraftFile
 from shepherd.models.projector import ProjectorFile, find_projector
 from shepherd.models.sizing import (
@@ -336,7 +335,7 @@ class ModelRegistry:
         if isinstance(header, Checkpoint):
             return self._made(model, header, (self._checkpoint_plan(model, header),))
         if kind_of(header, model.pooling) != "chat":
-            if model.draft not in {None, NO_DRAFT}:
+            if draft.is_named(model.draft):
                 raise ConfigError(
                     f"{header.path.name} makes vectors or scores, for which there are no drafts; leave draft out",
                     key=f"models.{model.name}.draft",
@@ -356,9 +355,8 @@ class ModelRegistry:
         plans: list[CachePlan] = []
         caches = [each for each in self._config.caches if each.model == model.name]
         drafts = {cache.name: self._draft(model, header, cache) for cache in caches}
-        drafting = draft.fits(filter(None, drafts.values()))
-        left -= sum(each.least for each in drafting)
-        buffers += sum(each.needed - each.least for each in drafting)
+        for_drafts, draft_buffers = draft.memory(filter(None, drafts.values()))
+        left, buffers = left - for_drafts, buffers + draft_buffers
         for cache in caches:
             cells = cells_of(header, model, cache, self._config.kv, flash_attention=self._machine.flash_attention)
             taken = fit(header, [plan.cells for plan in plans])
@@ -406,7 +404,7 @@ class ModelRegistry:
         spec, key = (model.draft, f"models.{model.name}.draft") if cache.draft is None else (
             cache.draft, f"caches.{cache.name}.draft"
         )  # fmt: skip
-        if spec is None or spec == NO_DRAFT:
+        if not draft.is_named(spec):
             return None
         if cache.repeatable:
             if cache.draft is None:
@@ -435,7 +433,7 @@ class ModelRegistry:
                 key=f"caches.{others[0].name}.model",
             )
         for key, spec in ((f"models.{model.name}.draft", model.draft), (f"caches.{cache.name}.draft", cache.draft)):
-            if spec not in {None, NO_DRAFT}:
+            if draft.is_named(spec):
                 raise ConfigError(
                     "TensorRT-LLM has no draft models here; leave draft out, or run a GGUF file with llama.cpp", key=key
                 )
@@ -471,11 +469,10 @@ class ModelRegistry:
         found = fit(header, [plan.cells for plan in plans])
         if model.rpc_servers:
             found = staying(found, header, model.gpu_layers)
-        drafting = draft.fits(plan.draft for plan in plans if plan.draft is not None)
+        for_drafts, draft_buffers = draft.memory(plan.draft for plan in plans if plan.draft is not None)
         # The buffers are an estimate: where only the rest fits exactly, they do not refuse a model.
-        least = found.least + beside + sum(each.least for each in drafting)
-        buffers = found.needed - found.least + (projector.buffer_bytes if projector else 0)
-        buffers += sum(each.needed - each.least for each in drafting)
+        least = found.least + beside + for_drafts
+        buffers = found.needed - found.least + (projector.buffer_bytes if projector else 0) + draft_buffers
         n_bytes = least + min(buffers, max(0, self._left - least))
         card = _card(model, header, plans, n_tokens, n_bytes, projector=projector)
         residency = _residency(model, n_bytes)

@@ -16,11 +16,8 @@ from shepherd.cli.text import format_age, format_size
 from shepherd.config import CacheConfig, KvConfig, ModelConfig
 from shepherd.core import ConfigError
 from shepherd.models import catalog, gguf
+from shepherd.models import draft as draft_models
 from shepherd.models.checkpoint import Checkpoint
-from shepherd.models.draft import NONE as NO_DRAFT
-from shepherd.models.draft import DraftFile
-from shepherd.models.draft import cells_of as cells_of_draft
-from shepherd.models.draft import fits as fits_of_drafts
 from shepherd.models.pulled import pulled_models
 from shepherd.models.sizing import fit
 from shepherd.wire.names import find_name
@@ -212,7 +209,7 @@ def show_one(options: Mapping[str, Any], *, name: str, draft: str | None, as_jso
         )
         for n_ctx in sizes
     }
-    found_draft = _draft(config, drafting, header) if drafting not in {None, NO_DRAFT} else None
+    found_draft = _draft(config, drafting, header) if draft_models.is_named(drafting) else None
     if as_json:
         render.show_json(
             {
@@ -277,8 +274,8 @@ def _draft(config: Config, name: str, header: gguf.Header) -> dict[str, Any]:
         check_draft(found, header)
     except ConfigError as error:
         return {"path": str(found.path), "problem": error.message}
-    cells = cells_of_draft(found, header.n_ctx_train, CacheConfig(name).sequences, flash_attention=False)
-    (needed,) = fits_of_drafts([DraftFile(found, cells)])
+    cells = draft_models.cells_of(found, header.n_ctx_train, CacheConfig(name).sequences, flash_attention=False)
+    (needed,) = draft_models.fits([draft_models.DraftFile(found, cells)])
     return {
         "path": str(found.path),
         "size_bytes": found.size_bytes,
