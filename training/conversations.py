@@ -15,6 +15,7 @@ from functools import cache
 from shepherd.agent.digest import CLOSING as DIGEST_END
 from shepherd.agent.digest import OPENING as DIGEST
 from shepherd.agent.digest import QUESTION as DIGEST_QUESTION
+from shepherd.app.toolset import TINY_TOOLS
 from shepherd.backends.local.leaving import QUOTED
 from shepherd.backends.local.quotes import CLOSING as QUOTES_END
 from shepherd.memory.recall.quotation import escape_quote
@@ -27,11 +28,6 @@ from training.fact import UNKNOWN, Fact, acknowledgement, fact, facts, near, que
 
 SYSTEMS = ("You are a helpful assistant.", "You are Lamb, a helpful assistant.", "You are Lamb.", "Answer briefly.")
 NO_TOOL = "I have no tool for that."
-CHAT_TOOLS = (
-    "list_directory", "read_file", "search_memory", "get_fact", "set_fact", "search_files", "write_file", "edit_file",
-    "delete_file", "clear_fact",
-)  # fmt: skip
-"""Those of the chat with this model; the first ones where the window is small."""
 READING = (
     "list_directory",
     "read_file",
@@ -165,7 +161,7 @@ def memory_tools(draw: Draw) -> Sequence[Spec]:
         return ()
     known = own_tools.specs()
     if kind == "first start":  # in a small window
-        return [known[name] for name in CHAT_TOOLS[: draw.whole(2, 6)]]
+        return [known[name] for name in TINY_TOOLS[: draw.whole(2, 6)]]
     if kind == "chat":
         return chat_tools(draw)
     return toolset(draw, ("search_memory",) if draw.often(0.75) else (), n_tools(draw, 8))
@@ -173,7 +169,7 @@ def memory_tools(draw: Draw) -> Sequence[Spec]:
 
 def chat_tools(draw: Draw) -> list[Spec]:
     """Those of the chat with this model, in the registry's order; commands are there where a user wants them."""
-    names = {*CHAT_TOOLS, "execute_command"} if draw.often(0.5) else {*CHAT_TOOLS}
+    names = {*TINY_TOOLS, "execute_command"} if draw.often(0.5) else {*TINY_TOOLS}
     return [spec for name, spec in own_tools.specs().items() if name in names]
 
 
@@ -454,9 +450,9 @@ def evicted(draw: Draw) -> Chat:
 # -- the mix -----------------------------------------------------------------------------------------------------------
 
 KINDS: tuple[tuple[Maker, float], ...] = (
-    (small_talk.chat, 11), (unasked, 8), (recall, 16), (told_and_asked, 7), (changed, 3), (absent, 5), (own, 23),
-    (without_tool, 2),
-    (new, 17), (with_memory, 4), (quoted, 1), (digested, 2), (evicted, 3), (long, 2),
+    (small_talk.chat, 11), (small_talk.sums, 8), (unasked, 8), (recall, 16), (told_and_asked, 7), (changed, 3),
+    (absent, 5), (own, 23), (without_tool, 2), (new, 17), (with_memory, 4), (quoted, 1), (digested, 2), (evicted, 3),
+    (long, 2),
 )  # fmt: skip
 """How often each kind comes, by conversations; by tokens, `long` is a sixth."""
 BEGINNING: tuple[tuple[Maker, float], ...] = (

@@ -21,12 +21,12 @@ from shepherd import config as configuration
 from shepherd.agent.session import Session
 from shepherd.agent.turn import CallReturned
 from shepherd.app.app import App
+from shepherd.app.toolset import TINY_TOOLS
 from shepherd.core import CallStarted, Finished, TextDelta, ToolCall
 from shepherd.tools.base import Form, Question, Verdict
-from training.conversations import CHAT_TOOLS
 from training.first_hour import Call, Outcome, Sentence
 
-TOOLS = (*CHAT_TOOLS, "execute_command")
+TOOLS = (*TINY_TOOLS, "execute_command")
 """What the first hour's sentences are asked with."""
 
 MOST_TOKENS = 200

@@ -105,7 +105,7 @@ def missing(draw: Draw, path: str) -> tuple[str, str]:
 
 
 def text_of_file(draw: Draw) -> str:
-    lines = [draw.made(draw.sentence, draw.phrase, draw.value, lambda: f"{draw.word()} = {draw.number()}")
+    lines = [draw.made(draw.sentence, draw.phrase, draw.value, lambda: line_of_code(draw))
              for _ in range(draw.weighted(((1, 60), (2, 25), (3, 15))))]  # fmt: skip
     return "\n".join(lines) + "\n"
 
@@ -188,9 +188,20 @@ def read_file(draw: Draw) -> Request:
     return one(said, "read_file", arguments, text, f"The file {path} says: {text.rstrip()}")
 
 
+def line_of_code(draw: Draw) -> str:
+    return draw.made(
+        lambda: f"{draw.word()} = {draw.number()}",
+        lambda: f"{draw.pick('abcnxyz')} = {draw.whole(0, 99)}",
+        lambda: f'print("{draw.phrase(2)}")',
+        lambda: f"print({draw.whole(0, 999)})",
+        lambda: f"import {draw.word()}",
+        lambda: f"# {draw.phrase()}",
+    )
+
+
 def write_file(draw: Draw) -> Request:
     path = draw.path()
-    text = draw.made(draw.sentence, draw.value, draw.phrase, draw.phrase)
+    text = draw.made(draw.sentence, draw.value, draw.phrase, draw.phrase, lambda: line_of_code(draw))
     wordings = (
         "Write {q} to {p}", "Save {q} in the file {p}", "Create the file {p} with the content {t}", "Write to {p}: {t}",
         "Put {q} into {p}", "Create a file {p} containing {t}", "Create {p} with the text {q}",
@@ -198,7 +209,10 @@ def write_file(draw: Draw) -> Request:
         "Create a file called {p} with the text {t}", "Write a file {p} that says {q}", "Save the text {t} as {p}",
         "Create a new file {p} with {q}", "New file {p}: {t}", "Store {q} in {p}", "make {p} containing {q}",
         "Write the text {q} into the file {p}", "create {p}, text: {t}", "I need a file {p} with the text {q}",
-        "Put the text {t} in a new file {p}", "write {q} in {p}",
+        "Put the text {t} in a new file {p}", "write {q} in {p}", "Save the text {q} in {p}", "Save {t} to {p}",
+        "make a file {p} which says {t}", "Create {p}: {t}", "Put {t} in the file {p}", "Write {t} in the file {p}",
+        "Create a text file {p} with {q}", "make {p} with the text {t}", "Create the file {p} that contains {q}",
+        "Write the file {p} with this content: {t}",
     )  # fmt: skip
     said = polite(draw, draw.wording(wordings).format(q=quoted(draw, text), t=text, p=path))
     call = {"path": path, "content": text}
@@ -588,7 +602,7 @@ def vague(draw: Draw) -> Request:
 REQUESTS: dict[str, tuple[float, Callable[[Draw], Request]]] = {
     "list_directory": (12, list_directory),
     "read_file": (14, read_file),
-    "write_file": (9, write_file),
+    "write_file": (14, write_file),
     "append": (5, append),
     "edit_file": (6, edit_file),
     "delete_file": (4, delete_file),

@@ -185,6 +185,15 @@ def small_sum(draw: Draw) -> tuple[str, str]:
     return wording.format(a=a, o=word, b=b), f"{a} {sign} {b} is {total}."
 
 
+def sums(draw: Draw) -> Chat:
+    """One small sum after the other: each pair of numbers is learnt by heart, and has to be seen often."""
+    made = Chat()
+    for _ in range(draw.whole(10, 45)):
+        said, answer = small_sum(draw)
+        made.ask(said, says(answer))
+    return made
+
+
 def unknown(draw: Draw) -> tuple[str, str]:
     """A question that a tiny model cannot answer, or a work that it cannot do."""
     if draw.often(0.08):

@@ -46,9 +46,14 @@ AGENT_CTX = 32_768
 """Tokens of context that another agent, or an unknown model, is assumed to have: results are shortened to fit."""
 OPEN_TOOLS = ("memory", "chat")
 """HTTP offers the same by other paths: these tools need no permission of their own."""
-TINY_TOOLS = ("list_directory", "read_file", "search_memory", "get_fact")
-"""Of Shepherd's own tools, those that the embedded model gets: they only read, and it was trained to call them
-(training/conversations.py)."""
+TINY_TOOLS = (
+    "list_directory", "read_file", "search_memory", "get_fact", "set_fact", "search_files", "write_file", "edit_file",
+    "delete_file", "clear_fact",
+)  # fmt: skip
+"""Of Shepherd's own tools, those that the embedded model gets and is trained to call (training/conversations.py); the
+first ones where the window is small."""
+TINY_SHARE = 3
+"""One part in so many of its window may be their descriptions: a window of 4,096 tokens has room for all."""
 CHARS_PER_TOKEN = 4
 """Where no model can count."""
 
@@ -185,6 +190,7 @@ class Toolset:
         from shepherd.tools.toolbox import ConversationToolbox  # noqa: PLC0415
 
         tools, measure = self._config.tools, count or (lambda text: len(text) // CHARS_PER_TOKEN)
+        share = TINY_SHARE if is_tiny else selection.ROOM_SHARE
         # The extra tools are always enabled.
         enabled = tools.enabled and (*tools.enabled, *(each.name for each in extra))
         # Allowed tools come first where there is little room: the user has chosen them.
@@ -199,6 +205,7 @@ class Toolset:
                 cost=lambda spec: selection.cost(spec, measure),
                 lacking=self._lacking(store, search_left),
                 own=(*TINY_TOOLS, *allowed) if is_tiny else None,
+                share=share,
             )
             if only is not None:
                 off |= {tool.name: selection.NOT_ENABLED for tool in known if not selection.matches(tool, only)}
@@ -210,6 +217,7 @@ class Toolset:
             permission=self._permission(person, allow, asks_writes=is_tiny),
             n_ctx=n_ctx,
             choose=choose,
+            share=share,
             result_tokens=tools.result_tokens,
             timeout_s=tools.timeout_s,
         )

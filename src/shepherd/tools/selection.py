@@ -13,7 +13,7 @@ from shepherd.tools.base import CATEGORIES
 from shepherd.tools.tool import Tool
 
 ROOM_SHARE = 8
-"""The descriptions of tools that the configuration does not name may take this part of the context."""
+"""The descriptions of tools that the configuration does not name may take one part in so many of the context."""
 
 DISABLED = "disabled"
 NOT_ENABLED = "not enabled"
@@ -56,15 +56,16 @@ def reasons_off(
     n_ctx: int | None = None,
     cost: Callable[[ToolSpec], int] = lambda spec: 0,
     own: Sequence[str] | None = None,
+    share: int = ROOM_SHARE,
 ) -> dict[str, str]:
     """By name, the tools that are not offered, and why.
 
     `tools`: the most useful first. `enabled` and `disabled`: patterns as in `matches`; `disabled` wins. `enabled` None:
-    those with `offered` whose descriptions, `cost` tokens each, fit into their part of the context; of Shepherd's own
-    tools those that a pattern of `own` matches, if it is given. `lacking`: by pattern, why tools cannot work, such as
-    `{"memory": "there is no memory"}`.
+    those with `offered` whose descriptions, `cost` tokens each, fit into one part in `share` of the context; of
+    Shepherd's own tools those that a pattern of `own` matches, if it is given. `lacking`: by pattern, why tools cannot
+    work, such as `{"memory": "there is no memory"}`.
     """
-    room = None if n_ctx is None else n_ctx // ROOM_SHARE
+    room = None if n_ctx is None else n_ctx // share
     off: dict[str, str] = {}
     for tool in tools:
         if matches(tool, disabled):
@@ -89,10 +90,12 @@ def cost(spec: ToolSpec, count: Callable[[str], int]) -> int:
     return count(f"{spec.name} {spec.description} {json.dumps(spec.parameters)}")
 
 
-def context_for(tools: Iterable[Tool], off: Mapping[str, str], count: Callable[[str], int]) -> int:
+def context_for(
+    tools: Iterable[Tool], off: Mapping[str, str], count: Callable[[str], int], share: int = ROOM_SHARE
+) -> int:
     """The tokens of context that have room for the offered tools and those without room; 0 where none lacks it."""
     wanted = [tool for tool in tools if off.get(tool.name, NO_ROOM) == NO_ROOM]
-    return ROOM_SHARE * sum(cost(tool.spec, count) for tool in wanted) if NO_ROOM in off.values() else 0
+    return share * sum(cost(tool.spec, count) for tool in wanted) if NO_ROOM in off.values() else 0
 
 
 def matches(tool: Tool, patterns: Iterable[str]) -> bool:

@@ -35,7 +35,7 @@ from shepherd.tools.base import MOST_MEDIA_BYTES, CallOutcome, Result, ToolError
 from shepherd.tools.permission import Decision, NotPermitted, Permission
 from shepherd.tools.registry import find, no_such_tool
 from shepherd.tools.results import ResultStore, replace_unencodable, shorten
-from shepherd.tools.selection import DISABLED, NO_ROOM, NOT_ENABLED, NOT_TRAINED, context_for, matches
+from shepherd.tools.selection import DISABLED, NO_ROOM, NOT_ENABLED, NOT_TRAINED, ROOM_SHARE, context_for, matches
 from shepherd.tools.signature import as_json, as_result, carry_out
 from shepherd.tools.tool import Tool, ToolContext
 
@@ -116,13 +116,15 @@ class ConversationToolbox:
         permission: Permission,
         n_ctx: int,
         choose: Callable[[Sequence[Tool]], Mapping[str, str]] = lambda tools: {},
+        share: int = ROOM_SHARE,
         result_tokens: int | None = None,
         timeout_s: float = TIMEOUT_S,
         grace_s: float = GRACE_S,
     ) -> None:
         """`tools`: all, the most useful first; called again each time, since MCP servers change theirs. `choose`: by
-        name, those that are not offered, and why; called again when the tools have changed. `result_tokens`: of the
-        results of one round; None = a third of the context, of a long one more (H4).
+        name, those that are not offered, and why; called again when the tools have changed. `share`: as `choose` counts
+        the room for descriptions (`reasons_off`). `result_tokens`: of the results of one round; None = a third of the
+        context, of a long one more (H4).
         """
         self.session = context.session
         self.permission = permission
@@ -137,6 +139,7 @@ class ConversationToolbox:
         self._context = replace(context, kept=self.kept)
         self._tools = tools
         self._choose = choose
+        self._share = share
         self._turned: dict[str, bool] = {}
         """The tools that a person has turned on or off, by name."""
         self._known: ToolSnapshot | None = None
@@ -192,7 +195,7 @@ class ConversationToolbox:
     def context_for_all(self) -> int:
         """The tokens of context that have room for every tool; 0 where this one has."""
         stock = self._stock()
-        return context_for(stock.tools, stock.off, self._context.count)
+        return context_for(stock.tools, stock.off, self._context.count, self._share)
 
     def turn(self, name: str, on: bool, *, enables: bool = True) -> list[str]:
         """Offer the tools of a name, a category or a glob for the rest of the conversation, or do not; their names.
