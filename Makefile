@@ -67,9 +67,10 @@ wheel-llama:  ## a wheel of llama.cpp for other machines (with AVX2 on x86), for
 embedded-model:  ## trains the embedded model anew, in build/training (an hour and a quarter on two idle cores, at the lowest priority)
 	uv run --group training python -m training
 
-ship-model:  ## the checksum of the packaged model; MODEL=build/training/lamb.gguf puts this file into the package first
+ship-model:  ## the checksum of the packaged model, and the pages' chats; MODEL=build/training/lamb.gguf puts this file into the package first
 	$(if $(MODEL),cp "$(MODEL)" src/shepherd/models/lamb.gguf)
 	cd src/shepherd/models && sha256sum lamb.gguf > lamb.gguf.sha256
+	uv run python -m tests.play_pages
 
 lock:  ## the exact versions that were tested, without package hosts
 	uv export --no-hashes --no-emit-project --no-emit-package shepherd-short-names --no-annotate --no-header --all-groups --no-group training --all-extras > requirements.lock
