@@ -9,7 +9,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
@@ -76,21 +75,6 @@ class EmbeddingModel(PooledModel):
         is_silent = weights.metadata("tokenizer.ggml.add_eos_token") is None
         self._adds_end = file_pooling == pooling == "last" and is_silent and self._eos >= 0
         """Whether the model was trained with an end token that its file does not request."""
-
-    @classmethod
-    def load(
-        cls,
-        path: Path,
-        *,
-        pooling: Pooling | None = None,
-        n_tokens: int | None = N_TOKENS,
-        n_threads: int | None = None,
-    ) -> EmbeddingModel:
-        """A model that owns its weights, which `close` frees.
-
-        Raises: `EngineError` if the file cannot be loaded, or the model cannot embed.
-        """
-        return cls.owning(path, lambda weights: cls(weights, pooling=pooling, n_tokens=n_tokens, n_threads=n_threads))
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """[len(texts), dim], rows of length 1. Raises: `EngineError`."""

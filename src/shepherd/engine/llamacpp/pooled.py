@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +42,6 @@ from shepherd.process.child import Cancelled
 
 Pooling = Literal["mean", "cls", "last", "none", "rank"]
 Rows = npt.NDArray[np.float32]
-Model = TypeVar("Model", bound="PooledModel")
 
 N_TOKENS = 512
 """Tokens read of a text by default, and the size of the first context."""
@@ -124,12 +123,12 @@ class PooledModel:
         self.width = self._context.width
         """Numbers in a row."""
 
-    @staticmethod
-    def owning(path: Path, make: Callable[[Weights], Model]) -> Model:
-        """A model that owns its weights, which `close` frees. Raises: `EngineError`."""
+    @classmethod
+    def load(cls, path: Path, **options: Any) -> Self:
+        """A model that owns its weights, which `close` frees. `options`: those of its class. Raises: `EngineError`."""
         weights = Weights.load(path)
         try:
-            made = make(weights)
+            made = cls(weights, **options)
         except BaseException:
             weights.close()
             raise
@@ -145,7 +144,7 @@ class PooledModel:
         if self._owns_weights:
             self.weights.close()
 
-    def __enter__(self: Model) -> Model:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -58,11 +58,6 @@ class RerankModel(PooledModel):
         self.layout = tuple(_layout(weights))
         self._is_probable = weights.metadata("general.architecture") in _PROBABLE
 
-    @classmethod
-    def load(cls, path: Path, *, n_tokens: int | None = None, n_threads: int | None = None) -> RerankModel:
-        """A model that owns its weights, which `close` frees. Raises: `EngineError`."""
-        return cls.owning(path, lambda weights: cls(weights, n_tokens=n_tokens, n_threads=n_threads))
-
     def score(self, pairs: Pairs, is_wanted: Callable[[], bool] = always) -> Scores:
         """The score of each pair, and how much was read of it. is_wanted: asked from time to time.
 
