@@ -21,8 +21,8 @@ from shepherd.engine.grammar.lark import MAX_OPTIONAL, MAX_SCHEMA_VALUES, Unsupp
 from shepherd.engine.grammar.numbers import NAMED, Path, is_named, walk
 
 Node = dict[str, Any]
-Rule = Callable[[Node, "Rewriter"], bool]
-"""Rewrites a keyword of a node; False: it must be left out."""
+Rule = Callable[[Node, str, "Rewriter"], bool]
+"""Rewrites this keyword of a node; False: it must be left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Rewriter:
                 continue
             trial = dict(node)
             try:
-                is_kept = rule(trial, self)
+                is_kept = rule(trial, key, self)
             except (TypeError, ValueError, KeyError, AttributeError):
                 continue  # malformed: the library names what is wrong
             node = trial
@@ -375,7 +375,7 @@ def _has_choice(pattern: str) -> bool:
     return any(sign == "|" and depth == 0 for _, sign, depth in _places(pattern))
 
 
-def _pattern(node: Node, _: Rewriter) -> bool:
+def _pattern(node: Node, *_: object) -> bool:
     pattern = node["pattern"] = _CONTROL.sub(_as_number, node["pattern"])
     if not _LOOK_AROUND.search(pattern):
         return True
@@ -409,7 +409,7 @@ _FORMATS: Mapping[str, Mapping[str, Any]] = {
 """What a format says in keywords that the library has. A format of numbers says nothing of other values."""
 
 
-def _format(node: Node, _: Rewriter) -> bool:
+def _format(node: Node, *_: object) -> bool:
     name = node["format"]
     if not isinstance(name, str):
         return True
@@ -429,7 +429,7 @@ def _format(node: Node, _: Rewriter) -> bool:
     return True
 
 
-def _property_names(node: Node, rewriter: Rewriter) -> bool:
+def _property_names(node: Node, _key: str, rewriter: Rewriter) -> bool:
     """Names from a list become properties, and names with a pattern properties of that pattern."""
     names, _ = rewriter.target(node["propertyNames"])
     said = {*names} - _ANNOTATIONS if isinstance(names, Mapping) else set[str]()
@@ -459,20 +459,20 @@ def _property_names(node: Node, rewriter: Rewriter) -> bool:
     return True
 
 
-def _pattern_properties(node: Node, _: Rewriter) -> bool:
+def _pattern_properties(node: Node, *_: object) -> bool:
     """Look-ahead in a name's pattern cannot be split. Without the pattern such names are additional ones."""
     patterns = node["patternProperties"]
     return not isinstance(patterns, Mapping) or not any(map(_LOOK_AROUND.search, map(str, patterns)))
 
 
-def _unique_items(node: Node, _: Rewriter) -> bool:
+def _unique_items(node: Node, *_: object) -> bool:
     if node["uniqueItems"] is not True or (isinstance(most := node.get("maxItems"), int) and most <= 1):
         del node["uniqueItems"]
         return True
     return False
 
 
-def _one_of(node: Node, rewriter: Rewriter) -> bool:
+def _one_of(node: Node, _: str, rewriter: Rewriter) -> bool:
     """Members that a property tells apart exclude each other if they require it: pydantic does not require a `kind`
     that has a default."""
     given = node["oneOf"]
@@ -510,29 +510,25 @@ def _told(member: Mapping[str, Any], rewriter: Rewriter) -> dict[str, Any]:
     return found
 
 
-def _properties_count(key: str) -> Rule:
+def _properties_count(node: Node, key: str, _: Rewriter) -> bool:
     """The library counts properties only where all that have a name are required."""
-
-    def rule(node: Node, rewriter: Rewriter) -> bool:
-        _count(key)(node, rewriter)
-        names, required, bound = node.get("properties"), _required(node), node[key]
-        if not isinstance(names, Mapping) or {*names} <= {*required} or not isinstance(bound, int | float):
-            return True
-        if key == "minProperties" and len(required) >= bound:
-            del node[key]
-            return True
-        is_alone = not (_TOGETHER | {"patternProperties"}) & node.keys() and {*required} <= {*names}
-        is_closed = is_alone and node.get("additionalProperties", False) is False
-        if key == "maxProperties" and len(names) <= bound and is_closed:
-            node["additionalProperties"] = False
-            del node[key]
-            return True
-        return False
-
-    return rule
+    _count(node, key)
+    names, required, bound = node.get("properties"), _required(node), node[key]
+    if not isinstance(names, Mapping) or {*names} <= {*required} or not isinstance(bound, int | float):
+        return True
+    if key == "minProperties" and len(required) >= bound:
+        del node[key]
+        return True
+    is_alone = not (_TOGETHER | {"patternProperties"}) & node.keys() and {*required} <= {*names}
+    is_closed = is_alone and node.get("additionalProperties", False) is False
+    if key == "maxProperties" and len(names) <= bound and is_closed:
+        node["additionalProperties"] = False
+        del node[key]
+        return True
+    return False
 
 
-def _dependent_required(node: Node, _: Rewriter) -> bool:
+def _dependent_required(node: Node, *_: object) -> bool:
     given, required = node["dependentRequired"], _required(node)
     if not isinstance(given, Mapping) or not all(isinstance(names, list) for names in given.values()):
         return False
@@ -548,7 +544,7 @@ def _dependent_required(node: Node, _: Rewriter) -> bool:
     return False
 
 
-def _dependent_schemas(node: Node, rewriter: Rewriter) -> bool:
+def _dependent_schemas(node: Node, _: str, rewriter: Rewriter) -> bool:
     given = node["dependentSchemas"]
     if not isinstance(given, Mapping):
         return False
@@ -562,7 +558,7 @@ def _dependent_schemas(node: Node, rewriter: Rewriter) -> bool:
     return True
 
 
-def _dependencies(node: Node, rewriter: Rewriter) -> bool:
+def _dependencies(node: Node, _: str, rewriter: Rewriter) -> bool:
     """The older word for both."""
     given = node["dependencies"]
     if not isinstance(given, Mapping) or {"dependentRequired", "dependentSchemas"} & node.keys():
@@ -573,7 +569,7 @@ def _dependencies(node: Node, rewriter: Rewriter) -> bool:
         "dependentRequired": {name: value for name, value in lists.items() if isinstance(value, list)},
         "dependentSchemas": {name: value for name, value in lists.items() if not isinstance(value, list)},
     }
-    if not (_dependent_required(trial, rewriter) and _dependent_schemas(trial, rewriter)):
+    if not (_dependent_required(trial) and _dependent_schemas(trial, "", rewriter)):
         return False
     del trial["dependencies"]
     node.clear()
@@ -584,7 +580,7 @@ def _dependencies(node: Node, rewriter: Rewriter) -> bool:
 _TYPES = ("null", "boolean", "number", "string", "array", "object")
 
 
-def _not(node: Node, _: Rewriter) -> bool:
+def _not(node: Node, *_: object) -> bool:
     """Kept where it takes away types, or values of an `enum`."""
     given = node["not"]
     if given is False:
@@ -624,7 +620,7 @@ def _as_json(value: Any) -> str:
     return repr(int(value)) if isinstance(value, float) and value.is_integer() else repr(value)
 
 
-def _if(node: Node, rewriter: Rewriter) -> bool:
+def _if(node: Node, _: str, rewriter: Rewriter) -> bool:
     condition = node["if"]
     branches = {key: node.get(key, True) for key in ("then", "else")}
     if all(map(_is_anything, branches.values())):
@@ -643,50 +639,42 @@ def _if(node: Node, rewriter: Rewriter) -> bool:
     return True
 
 
-def _nothing_alone(key: str) -> Rule:
+def _nothing_alone(node: Node, key: str, _: Rewriter) -> bool:
     """A keyword that says nothing without another one; where that one is, it has decided about both."""
-
-    def rule(node: Node, _: Rewriter) -> bool:
-        del node[key]
-        return True
-
-    return rule
+    del node[key]
+    return True
 
 
-def _contains(node: Node, _: Rewriter) -> bool:
+def _contains(node: Node, *_: object) -> bool:
     is_free = node.get("minContains", 1) == 0 and "maxContains" not in node
     for key in ("contains", "minContains", "maxContains") if is_free else ("minContains", "maxContains"):
         node.pop(key, None)
     return is_free
 
 
-def _unevaluated(key: str, beside: str) -> Rule:
+def _unevaluated(node: Node, key: str, rewriter: Rewriter) -> bool:
     """Where no other schema applies to the value, what is not evaluated is what has no name or place of its own."""
-
-    def rule(node: Node, rewriter: Rewriter) -> bool:
-        given = node[key]
-        if not _is_anything(given):
-            if (_TOGETHER | {"contains"}) & node.keys():
-                return False
-            given = given if isinstance(given, bool) else Moved(given, (*rewriter.path, key))
-            node.setdefault("additionalItems" if isinstance(node.get(beside), list) else beside, given)
-        del node[key]
-        return True
-
-    return rule
+    given, beside = node[key], "items" if key == "unevaluatedItems" else "additionalProperties"
+    if not _is_anything(given):
+        if (_TOGETHER | {"contains"}) & node.keys():
+            return False
+        given = given if isinstance(given, bool) else Moved(given, (*rewriter.path, key))
+        node.setdefault("additionalItems" if isinstance(node.get(beside), list) else beside, given)
+    del node[key]
+    return True
 
 
 _SCHEMA_OF_SCHEMAS = re.compile(r"https?://json-schema\.org/(draft-0[467]|draft/20(19-09|20-12))/schema#?")
 
 
-def _schema(node: Node, _: Rewriter) -> bool:
+def _schema(node: Node, *_: object) -> bool:
     """A vocabulary of one's own is not read."""
     if not _SCHEMA_OF_SCHEMAS.fullmatch(node["$schema"]):
         del node["$schema"]
     return True
 
 
-def _ref(node: Node, rewriter: Rewriter) -> bool:
+def _ref(node: Node, _: str, rewriter: Rewriter) -> bool:
     """A name becomes a path, where it is the name of one place. A reference to what needs itself allows nothing."""
     name = node["$ref"].removeprefix("#")
     if node["$ref"].startswith("#") and name and not name.startswith("/"):
@@ -697,38 +685,30 @@ def _ref(node: Node, rewriter: Rewriter) -> bool:
     return rewriter.ends({"$ref": node["$ref"]})
 
 
-def _dynamic_ref(key: str, anchor: str) -> Rule:
+def _dynamic_ref(node: Node, key: str, rewriter: Rewriter) -> bool:
     """A reference that has one place to lead to is like any other."""
-
-    def rule(node: Node, rewriter: Rewriter) -> bool:
-        if not node[key].startswith("#") or "$ref" in node or rewriter.has_ids():
-            return False
-        name = node[key][1:]
-        places = rewriter.named(anchor, name or True)
-        if not name:  # the whole schema, unless another part of it takes its place
-            places = places or [()]
-        if len(places) != 1 or (not name and places != [()]):
-            return False
-        node["$ref"] = _pointer(places[0])
-        del node[key]
-        return True
-
-    return rule
+    if not node[key].startswith("#") or "$ref" in node or rewriter.has_ids():
+        return False
+    name = node[key][1:]
+    places = rewriter.named(key.replace("Ref", "Anchor"), name or True)
+    if not name:  # the whole schema, unless another part of it takes its place
+        places = places or [()]
+    if len(places) != 1 or (not name and places != [()]):
+        return False
+    node["$ref"] = _pointer(places[0])
+    del node[key]
+    return True
 
 
 def _pointer(path: Path) -> str:
     return "#" + "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
 
 
-def _count(key: str) -> Rule:
+def _count(node: Node, key: str, *_: object) -> bool:
     """2.0 is 2."""
-
-    def rule(node: Node, _: Rewriter) -> bool:
-        if isinstance(node[key], float) and node[key].is_integer():
-            node[key] = int(node[key])
-        return True
-
-    return rule
+    if isinstance(node[key], float) and node[key].is_integer():
+        node[key] = int(node[key])
+    return True
 
 
 KEYWORDS: Mapping[str, Keyword] = {
@@ -741,32 +721,26 @@ KEYWORDS: Mapping[str, Keyword] = {
         Keyword("kept"),
     ),
     "$schema": Keyword("kept", _schema),
-    **{key: Keyword("kept", _count(key)) for key in ("minLength", "maxLength", "minItems", "maxItems")},
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), Keyword("kept", _count)),
     "multipleOf": Keyword("kept in part"),
     "$ref": Keyword("kept in part", _ref),
-    "$dynamicRef": Keyword("kept in part", _dynamic_ref("$dynamicRef", "$dynamicAnchor")),
-    "$recursiveRef": Keyword("kept in part", _dynamic_ref("$recursiveRef", "$recursiveAnchor")),
-    "$dynamicAnchor": Keyword("kept in part", _nothing_alone("$dynamicAnchor")),
-    "$recursiveAnchor": Keyword("kept in part", _nothing_alone("$recursiveAnchor")),
+    **dict.fromkeys(("$dynamicRef", "$recursiveRef"), Keyword("kept in part", _dynamic_ref)),
+    **dict.fromkeys(("$dynamicAnchor", "$recursiveAnchor"), Keyword("kept in part", _nothing_alone)),
     "oneOf": Keyword("kept in part", _one_of),
     "pattern": Keyword("kept in part", _pattern),
     "format": Keyword("kept in part", _format),
     "not": Keyword("kept in part", _not),
     "if": Keyword("kept in part", _if),
-    "then": Keyword("kept in part", _nothing_alone("then")),
-    "else": Keyword("kept in part", _nothing_alone("else")),
+    **dict.fromkeys(("then", "else"), Keyword("kept in part", _nothing_alone)),
     "dependencies": Keyword("kept in part", _dependencies),
     "dependentRequired": Keyword("kept in part", _dependent_required),
     "dependentSchemas": Keyword("kept in part", _dependent_schemas),
-    "unevaluatedProperties": Keyword("kept in part", _unevaluated("unevaluatedProperties", "additionalProperties")),
-    "unevaluatedItems": Keyword("kept in part", _unevaluated("unevaluatedItems", "items")),
+    **dict.fromkeys(("unevaluatedProperties", "unevaluatedItems"), Keyword("kept in part", _unevaluated)),
     "propertyNames": Keyword("kept in part", _property_names),
     "patternProperties": Keyword("kept in part", _pattern_properties),
-    "minProperties": Keyword("kept in part", _properties_count("minProperties")),
-    "maxProperties": Keyword("kept in part", _properties_count("maxProperties")),
+    **dict.fromkeys(("minProperties", "maxProperties"), Keyword("kept in part", _properties_count)),
     "contains": Keyword("left out", _contains),
-    "minContains": Keyword("left out", _nothing_alone("minContains")),
-    "maxContains": Keyword("left out", _nothing_alone("maxContains")),
+    **dict.fromkeys(("minContains", "maxContains"), Keyword("left out", _nothing_alone)),
     "uniqueItems": Keyword("left out", _unique_items),
 }  # fmt: skip
 """In the order in which they are rewritten: what becomes another keyword comes before it."""
