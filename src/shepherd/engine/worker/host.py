@@ -205,7 +205,8 @@ class _Host:
                 case Close(number, engine, timeout_s):
                     self._start(number, self._close(number, engine, timeout_s))
                 case End():
-                    self._start(0, self._free())
+                    self._answer(Ended())
+                    self._end(0)
                 case Build():
                     raise AssertionError("a child makes one model")
 
@@ -296,11 +297,6 @@ class _Host:
         self._answer(
             Returned(number, is_closed)
         )  # behind the last steps: the engine has posted them before it returned
-
-    async def _free(self) -> None:
-        await asyncio.to_thread(self._model.free)
-        self._answer(Ended())
-        self._end(0)
 
     def _end(self, status: int) -> None:
         if not self._ended.done():

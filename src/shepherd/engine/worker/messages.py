@@ -46,8 +46,6 @@ class RemoteModel:
     """Functions that the other side calls by name, in threads; each takes `is_wanted` besides its arguments."""
     prepare: Callable[[Job], None] | None = None
     """What a job needs before an engine gets it and that takes long, in a thread. Raises: `ShepherdError`."""
-    free: Callable[[], None] = lambda: None
-    """What is left to free when all engines have closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +111,7 @@ class Close(NamedTuple):
 
 
 class End(NamedTuple):
-    """Free the model, and end the process."""
+    """End the process."""
 
 
 Request = Build | Submit | Cancel | Watch | Call | Close | End
@@ -184,7 +182,7 @@ class Kept(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """All has been freed; the process ends."""
+    """The process ends."""
 
 
 class Logged(NamedTuple):
