@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from operator import attrgetter, itemgetter
 
 from shepherd.core import Evicted
@@ -532,52 +531,6 @@ def _first_lost(resident: Resident, reach: int, kept: Sequence[Span], spans: Seq
         if resident.n_resident_in(span.start, stop) < stop - span.start:
             return span.start
     return reach
-
-
-def choose_turns(
-    spans: Sequence[Span], remaining: Callable[[int, int], int], *, excess: int, wish: int, n_turns: int = 0
-) -> list[TurnEviction] | NoRoom:
-    """What frees at least `excess` tokens, if possible `wish`, and has at least `n_turns` turns: early parts, then the
-    oldest turns, then, for `excess` only, what is late.
-
-    `remaining(start, stop)` returns how many tokens of a logical range are still there. Kept spans are never evicted,
-    nor are the first tokens of all (`SINK`).
-    """
-    leaving: list[TurnEviction] = []
-    freed = 0
-    taken: set[int] = set()
-
-    def leave(group: Sequence[Span], *, is_part: bool = False) -> bool:
-        nonlocal freed
-        going = [s for s in group if s.stop not in taken and remaining(max(s.start, SINK), s.stop) > 0]
-        if not going:
-            return False
-        taken.update(span.stop for span in going)
-        ranges = tuple((max(span.start, SINK), span.stop) for span in going)
-        tokens = sum(remaining(*range_) for range_ in ranges)
-        first, last, gone = going[0].message, going[-1].message, tuple(dict.fromkeys(span.message for span in going))
-        part_of = first if is_part else None
-        leaving.append(
-            TurnEviction(ranges, first, last, 0 if is_part else len(going), tokens, () if is_part else gone, part_of)
-        )
-        freed += tokens
-        return True
-
-    movable = [span for span in spans if not span.keep]
-    for span in sorted((span for span in movable if span.early > 0), key=lambda span: (-span.early, span.start)):
-        if freed >= max(excess, wish):
-            break
-        leave([span], is_part=True)
-    for _, turn in groupby((span for span in movable if span.early >= 0), key=lambda span: span.turn):
-        if freed >= max(excess, wish) and n_turns <= 0:
-            break
-        n_turns -= leave(list(turn))
-    late = sorted((span for span in movable if span.early < 0), key=lambda span: (-span.early, span.start))
-    for _, turn in groupby(late, key=lambda span: (span.early, span.turn)):
-        if freed >= excess:
-            break
-        leave(list(turn))
-    return leaving if freed >= excess else NoRoom(excess, freed)
 
 
 def shared_prefix(prompt: array[int], owner: Owner, tokens: array[int], theirs: Owner) -> int:

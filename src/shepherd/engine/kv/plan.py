@@ -12,7 +12,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, groupby
 from operator import sub
 
 from shepherd.engine.base import Job, Memory, Span
@@ -23,7 +23,6 @@ from shepherd.engine.kv.ledger import (
     NoRoom,
     Resident,
     TurnEviction,
-    choose_turns,
     common_suffix,
     find_last,
     usable,
@@ -191,8 +190,48 @@ def find_tail(source: Resident, tokens: array[int], length: int, memory: Memory)
 def evictable_turns(
     spans: Sequence[Span], gone: Sequence[Range], *, excess: int, wish: int, n_turns: int = 0
 ) -> list[TurnEviction] | NoRoom:
-    """The turns to evict when the ranges in `gone` have been evicted before; see `choose_turns`."""
-    return choose_turns(spans, counting(gone), excess=excess, wish=wish, n_turns=n_turns)
+    """What frees at least `excess` tokens, if possible `wish`, and has at least `n_turns` turns: early parts, then the
+    oldest turns, then, for `excess` only, what is late.
+
+    `gone`: the ranges that have been evicted before. Kept spans are never evicted, nor are the first tokens of all
+    (`SINK`).
+    """
+    n_left = counting(gone)
+    chosen: list[TurnEviction] = []
+    freed = 0
+    taken: set[int] = set()
+
+    def leave(group: Sequence[Span], *, is_part: bool = False) -> bool:
+        nonlocal freed
+        going = [s for s in group if s.stop not in taken and n_left(max(s.start, SINK), s.stop) > 0]
+        if not going:
+            return False
+        taken.update(span.stop for span in going)
+        ranges = tuple((max(span.start, SINK), span.stop) for span in going)
+        tokens = sum(n_left(*range_) for range_ in ranges)
+        first, last, whole = going[0].message, going[-1].message, tuple(dict.fromkeys(s.message for s in going))
+        part_of = first if is_part else None
+        chosen.append(
+            TurnEviction(ranges, first, last, 0 if is_part else len(going), tokens, () if is_part else whole, part_of)
+        )
+        freed += tokens
+        return True
+
+    movable = [span for span in spans if not span.keep]
+    for span in sorted((span for span in movable if span.early > 0), key=lambda span: (-span.early, span.start)):
+        if freed >= max(excess, wish):
+            break
+        leave([span], is_part=True)
+    for _, turn in groupby((span for span in movable if span.early >= 0), key=lambda span: span.turn):
+        if freed >= max(excess, wish) and n_turns <= 0:
+            break
+        n_turns -= leave(list(turn))
+    late = sorted((span for span in movable if span.early < 0), key=lambda span: (-span.early, span.start))
+    for _, turn in groupby(late, key=lambda span: (span.early, span.turn)):
+        if freed >= excess:
+            break
+        leave(list(turn))
+    return chosen if freed >= excess else NoRoom(excess, freed)
 
 
 def leaving(

@@ -20,10 +20,10 @@ from shepherd.engine.kv.ledger import (
     NoRoom,
     Resident,
     TurnEviction,
-    choose_turns,
     common_prefix,
     find_last,
 )
+from shepherd.engine.kv.plan import evictable_turns
 
 TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=12)
 
@@ -328,7 +328,7 @@ def test_parts_leave_before_turns_and_what_is_late_behind_them(
         *sorted((span for span in movable if span.early < 0), key=lambda span: -span.early),
     ]
     excess, wish = data.draw(st.integers(0, at)), data.draw(st.integers(0, at))
-    chosen = choose_turns(spans, lambda a, b: b - a, excess=excess, wish=wish)
+    chosen = evictable_turns(spans, (), excess=excess, wish=wish)
     if isinstance(chosen, NoRoom):
         assert chosen.evictable == sum(span.stop - span.start for span in movable) < excess
         return
@@ -345,7 +345,7 @@ def test_parts_leave_before_turns_and_what_is_late_behind_them(
 
 def test_the_oldest_turns_leave_first_until_the_low_water_mark() -> None:
     spans = conversation(10, 5, 5, 5, 10)
-    chosen = choose_turns(spans, lambda a, b: b - a, excess=3, wish=8)
+    chosen = evictable_turns(spans, (), excess=3, wish=8)
     assert isinstance(chosen, list)
     assert [(turn.first, turn.last, turn.tokens) for turn in chosen] == [(1, 1, 5), (2, 2, 5)]
 
@@ -366,7 +366,7 @@ def test_what_is_chosen_to_leave(messages: list[tuple[int, bool, bool]], excess:
     def remaining(start: int, stop: int) -> int:
         return sum(1 for at in range(start, stop) if not any(a <= at < b for a, b in gone))
 
-    chosen = choose_turns(spans, remaining, excess=excess, wish=wish)
+    chosen = evictable_turns(spans, gone, excess=excess, wish=wish)
     movable = [
         sum(remaining(max(s.start, SINK), s.stop) for s in spans if s.turn == t and not s.keep) for t in range(turn + 1)
     ]
