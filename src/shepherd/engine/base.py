@@ -325,6 +325,32 @@ class Ticket:
                 self._waiter = None
 
 
+class Notifier:
+    """Wakes the event loops that wait for steps: each once per decode, for all tickets together. A wake-up is a system
+    call, and there may be a thousand tokens per second."""
+
+    def __init__(self) -> None:
+        self._tickets: dict[asyncio.AbstractEventLoop, set[Ticket]] = {}
+
+    def add(self, ticket: Ticket) -> None:
+        self._tickets.setdefault(ticket.loop, set()).add(ticket)
+
+    def flush(self) -> None:
+        """Wake the readers of all noted tickets: one call per loop."""
+        for loop, tickets in self._tickets.items():
+            try:
+                loop.call_soon_threadsafe(_wake_all, tickets)
+            except RuntimeError:  # the loop is closed: nothing will read these tickets
+                for ticket in tickets:
+                    ticket.cancelled = True
+        self._tickets = {}
+
+
+def _wake_all(tickets: set[Ticket]) -> None:
+    for ticket in tickets:
+        ticket.wake()
+
+
 class Engine(Protocol):
     """Tokens in, tokens out: one cache of one model. The room above knows engines by this alone.
 

@@ -18,10 +18,9 @@ from dataclasses import dataclass, field, replace
 from shepherd.core import EngineError, ShepherdError
 from shepherd.engine import decision_log
 from shepherd.engine.admission import Placement
-from shepherd.engine.base import Admitted, Done, Ticket
+from shepherd.engine.base import Admitted, Done, Notifier, Ticket
 from shepherd.engine.kv.ledger import LedgerError, Resident, TurnEviction, evicted
 from shepherd.engine.kv.pool import Pool
-from shepherd.engine.notifier import Notifier
 from shepherd.engine.stats import CacheStats, SequenceStats
 from shepherd.engine.task import Task
 from shepherd.engine.watchdog import Heartbeat

@@ -30,12 +30,11 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from shepherd.core import ContextFull, EngineDown, EngineError, Evicted, ShepherdError
-from shepherd.engine.base import Admitted, CachedPrefix, Done, Engine, Job, Owner, Prefill, Span, Ticket
+from shepherd.engine.base import Admitted, CachedPrefix, Done, Engine, Job, Notifier, Owner, Prefill, Span, Ticket
 from shepherd.engine.decision_log import log_eviction
 from shepherd.engine.gate import Gate, evict_turns
 from shepherd.engine.kv.ledger import NoRoom, evicted
 from shepherd.engine.kv.plan import Range
-from shepherd.engine.notifier import Notifier
 from shepherd.engine.stats import CacheStats, SequenceStats, State
 from shepherd.engine.trtllm.arguments import Arguments, arguments
 from shepherd.engine.trtllm.conversations import Conversations, Sendable, cached_prefix, sendable, without

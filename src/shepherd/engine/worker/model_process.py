@@ -31,9 +31,8 @@ from typing import Any
 
 from shepherd.core import EngineDown, EngineError, InvalidRequest, ShepherdError
 from shepherd.core.lru import LruCache
-from shepherd.engine.base import Done, Job, Ticket
+from shepherd.engine.base import Done, Job, Notifier, Ticket
 from shepherd.engine.kv.tiers import arena
-from shepherd.engine.notifier import Notifier
 from shepherd.engine.stats import CacheStats
 from shepherd.engine.window import MOST_UNREAD, Fact, Feed, Fresh
 from shepherd.engine.worker.channel import Channel
