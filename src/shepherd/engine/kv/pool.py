@@ -21,7 +21,7 @@ from shepherd.core import EngineError
 from shepherd.engine.base import CachedPrefix, Chunk, Copy, Forget, Op, Owner, Remove, Runtime, Span
 from shepherd.engine.kv.checkpoint import CHECKPOINT_BYTES, Checkpoints
 from shepherd.engine.kv.ledger import Ledger, LedgerError, Match, Resident, common_prefix
-from shepherd.engine.kv.plan import Plan, Range, Tail
+from shepherd.engine.kv.plan import Plan, Range, Tail, joined
 from shepherd.engine.kv.tiers import Snapshot, SnapshotMatch, Snapshots
 from shepherd.engine.kv.tiers.arena import Arena
 from shepherd.engine.prefill import CHUNK, STRIDE, strides
@@ -730,12 +730,7 @@ def _parts(spans: Sequence[Span]) -> tuple[Part, ...]:
 
 
 def _picture(seq: Seq, resident: Resident, tier: Tier, parts: tuple[Part, ...]) -> Picture:
-    runs: list[tuple[int, int]] = []
-    for run in resident.runs:  # neighbours may differ in their blocks only
-        if runs and runs[-1][1] == run.start:
-            runs[-1] = runs[-1][0], run.stop
-        else:
-            runs.append((run.start, run.stop))
+    runs = joined([(run.start, run.stop) for run in resident.runs])  # neighbours may differ in their blocks only
     n_tokens, n_prompt = len(resident), min(resident.n_prompt, len(resident))
     owner = resident.owner.name
-    return Picture(seq, resident.session, owner, tier, n_tokens, n_prompt, tuple(runs), parts)
+    return Picture(seq, resident.session, owner, tier, n_tokens, n_prompt, runs, parts)

@@ -34,7 +34,7 @@ from shepherd.engine.base import Admitted, CachedPrefix, Done, Engine, Job, Noti
 from shepherd.engine.decision_log import log_eviction
 from shepherd.engine.gate import Gate, evict_turns
 from shepherd.engine.kv.ledger import NoRoom, evicted
-from shepherd.engine.kv.plan import Range
+from shepherd.engine.kv.plan import Range, size
 from shepherd.engine.stats import CacheStats, SequenceStats, State
 from shepherd.engine.trtllm.arguments import Arguments, arguments
 from shepherd.engine.trtllm.conversations import Conversations, Sendable, cached_prefix, sendable, without
@@ -517,7 +517,7 @@ class TensorRTEngine:
         if task.first_s:
             n_drawn = int(task.end_token is None)  # the newest token is drawn, and computed only with the next one
             row = replace(self._row(task, 0), state="idle")
-            self._conversations.keep(task.tokens, task.gone, row, n_fresh=len(task.tokens) - _n(task.gone) - n_drawn)
+            self._conversations.keep(task.tokens, task.gone, row, n_fresh=len(task.tokens) - size(task.gone) - n_drawn)
         if isinstance(outcome, ShepherdError):
             down = self.down  # its worker may have ended, and the watchdog has not seen it yet
             self._end(task, EngineDown(down) if down is not None else outcome)
@@ -603,15 +603,11 @@ class TensorRTEngine:
         state: State = "generate" if task.first_s else "prefill"
         spent_s = time.perf_counter() - task.first_s if task.first_s else 0.0
         rate = (task.n_generated - 1) / spent_s if task.n_generated > 1 and spent_s > 0 else 0.0
-        n_gone, job = _n(task.gone), task.job
+        n_gone, job = size(task.gone), task.job
         return SequenceStats(
             seq, state, job.session, len(task.tokens) - n_gone, n_gone, task.n_cached, task.n_new, task.n_generated,
             rate, 0.0, job.owner.name, job.background,
         )  # fmt: skip
-
-
-def _n(ranges: Sequence[Range]) -> int:
-    return sum(stop - start for start, stop in ranges)
 
 
 _proof: type[Engine] = TensorRTEngine  # it satisfies the seam
