@@ -31,7 +31,6 @@ from shepherd.engine.grammar.lark import UnsupportedGrammar, check_document, lar
 from shepherd.engine.grammar.mask import (
     Constrainer,
     ProbeBudget,
-    check_schema,
     fault_of,
     fit_schema,
     locate_fault,
@@ -159,7 +158,7 @@ class Constraints:
         answer = self._answer(request)
         for number, tool in enumerate(request.tools):
             if tool.strict and not request.forbids_calls:
-                check_schema(tool.parameters, f"tools[{number}].function.parameters")
+                fit_schema(tool.parameters, f"tools[{number}].function.parameters", strict=True)
         markup = self._markup if request.completion is None else Markup()  # a bare prompt has no markup
         if has_begun:
             markup = replace(markup, thoughts=(), headed=(), answer=("", markup.answer[1]))

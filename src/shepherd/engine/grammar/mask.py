@@ -394,14 +394,7 @@ _SCHEMA = ("items", "additionalProperties", "not", "if", "then", "else", "contai
 _COMBINED = ("anyOf", "oneOf", "allOf")
 
 
-def check_schema(schema: Any, field: str) -> None:
-    """Check that answers can be constrained to all of a JSON schema. Raises: `InvalidRequest` as `fit_schema`."""
-    fit_schema(schema, field, strict=True)
-
-
-def fit_schema(
-    schema: Any, field: str = "", *, strict: bool = False, budget: ProbeBudget | None = None
-) -> keywords.Fitted:
+def fit_schema(schema: Any, field: str = "", *, strict: bool = False) -> keywords.Fitted:
     """The schema that answers can be held to: without the parts that are beyond the library.
 
     Raises: `InvalidRequest` with the path, from `field` on, of a part that is wrong, or above a limit; where the client
@@ -409,7 +402,7 @@ def fit_schema(
     """
     if not isinstance(schema, (Mapping, bool)):
         raise InvalidRequest(f"{field} must be a JSON schema, an object", field=field)
-    budget = budget or ProbeBudget()
+    budget = ProbeBudget()
     try:
         small, left_out = (schema, []) if strict else _within_limits(schema, budget)
         text.check_document(small)

@@ -13,7 +13,7 @@ from shepherd.engine.base import Mask
 from shepherd.engine.grammar import lark, limits
 from shepherd.engine.grammar.gbnf import gbnf_to_lark
 from shepherd.engine.grammar.lark import UnsupportedGrammar
-from shepherd.engine.grammar.mask import MAX_STATES, GrammarFailed, check_schema
+from shepherd.engine.grammar.mask import MAX_STATES, GrammarFailed, fit_schema
 
 WAYS = {
     "a": 1,
@@ -80,7 +80,7 @@ def test_nested_repetitions_that_are_too_much_are_refused_with_the_limit(grammar
 def test_the_place_in_a_schema_is_named() -> None:
     for pattern in ("(a{1,100}){1,100}", "(a{1000}){1000}"):
         with pytest.raises(InvalidRequest) as raised:
-            check_schema({"properties": {"a": {"items": {"pattern": pattern}}}}, "s")
+            fit_schema({"properties": {"a": {"items": {"pattern": pattern}}}}, "s", strict=True)
         assert raised.value.field == "s.properties.a.items.pattern"
         assert "nests repetitions" in raised.value.message
 

@@ -27,9 +27,9 @@ from shepherd.engine.grammar.mask import (
     Constrainer,
     GrammarMask,
     ProbeBudget,
-    check_schema,
     explain_error,
     fault_of,
+    fit_schema,
     locate_fault,
 )
 
@@ -401,7 +401,7 @@ SCHEMAS: dict[str, tuple[object, str, str]] = {
 @pytest.mark.parametrize(("schema", "path", "message"), SCHEMAS.values(), ids=SCHEMAS)
 def test_the_part_of_a_schema_that_is_wrong_is_named(schema: object, path: str, message: str) -> None:
     with pytest.raises(InvalidRequest) as raised:
-        check_schema(schema, "format.schema")
+        fit_schema(schema, "format.schema", strict=True)
     assert raised.value.field == f"format.schema{path}"
     assert raised.value.message.startswith(f"format.schema{path}{message}")
 
@@ -428,7 +428,7 @@ def test_the_part_of_a_schema_that_is_wrong_is_named(schema: object, path: str, 
     ids=repr,
 )
 def test_schemas_that_can_be_kept_to_are_accepted(schema: object) -> None:
-    check_schema(schema, "schema")
+    fit_schema(schema, "schema", strict=True)
 
 
 class Counted(ProbeBudget):
@@ -497,7 +497,7 @@ JSONISH = st.recursive(
 @given(JSONISH)
 def test_any_schema_is_accepted_or_refused_with_a_path_that_is_there(schema: object) -> None:
     try:
-        check_schema(schema, "s")
+        fit_schema(schema, "s", strict=True)
     except InvalidRequest as error:
         path = re.findall(r"\.([^.\[]+)|\[(\d+)\]", (error.field or "").removeprefix("s"))
         node: Any = schema

@@ -12,7 +12,7 @@ from tests.unit.engine.masks import constrainer, reads
 from shepherd.core import InvalidRequest
 from shepherd.engine.grammar import numbers
 from shepherd.engine.grammar.lark import UnsupportedGrammar, check
-from shepherd.engine.grammar.mask import check_schema
+from shepherd.engine.grammar.mask import fit_schema
 
 LOW, HIGH = -(2**63), 2**63 - 1
 MADE = constrainer()
@@ -34,7 +34,7 @@ LOST = {
 @pytest.mark.parametrize(("schema", "path", "number"), LOST.values(), ids=LOST)
 def test_a_constant_that_would_come_out_as_another_is_refused(schema: Any, path: str, number: float) -> None:
     with pytest.raises(InvalidRequest) as raised:
-        check_schema(schema, "s")
+        fit_schema(schema, "s", strict=True)
     assert raised.value.field == f"s{path}"
     reason = "a number that cannot be written exactly; use a string"
     assert raised.value.message == f"s{path} holds {number!r}, {reason}"
@@ -48,7 +48,7 @@ def test_a_constant_that_would_come_out_as_another_is_refused(schema: Any, path:
 @pytest.mark.parametrize("kind", [{}, {"type": "number"}], ids=str)
 def test_a_constant_that_is_kept_is_what_comes_out(number: float, kind: dict[str, Any]) -> None:
     schema = {**kind, "const": number}
-    check_schema(schema, "s")
+    fit_schema(schema, "s", strict=True)
     lark = "start: %json " + json.dumps(schema)
     MADE.check(lark)
     mask, text = MADE.mask(lark), bytearray()
@@ -91,7 +91,7 @@ BOUNDS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
 
 @pytest.mark.parametrize(("schema", "texts"), BOUNDS.values(), ids=BOUNDS)
 def test_bounds_of_the_widest_types_are_kept_to_as_far_as_can_be(schema: Any, texts: dict[str, str]) -> None:
-    check_schema(schema, "s")
+    fit_schema(schema, "s", strict=True)
     lark = "start: %json " + json.dumps(schema)
     MADE.check(lark)
     assert {text: reads(MADE, lark, text) for text in texts} == texts
@@ -100,18 +100,18 @@ def test_bounds_of_the_widest_types_are_kept_to_as_far_as_can_be(schema: Any, te
 @pytest.mark.parametrize("bounds", [{"minimum": 1e30}, {"maximum": -1e30}, {"minimum": 10**18}, {"minimum": 2**80}])
 def test_a_bound_that_leaves_only_what_cannot_be_counted_is_refused(bounds: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest, match="the numbers are too large for a range"):
-        check_schema({"type": "integer", **bounds}, "s")
+        fit_schema({"type": "integer", **bounds}, "s", strict=True)
 
 
 @pytest.mark.parametrize("steps", [(10**9,), (10**6,), (1e9,), (99991, 99989), (0.0001, 99991), (1e-7, 7)], ids=str)
 def test_steps_that_need_millions_of_states_are_refused(steps: tuple[float, ...]) -> None:
     with pytest.raises(InvalidRequest, match="has too many digits"):
-        check_schema({"type": "integer", "allOf": [{"multipleOf": step} for step in steps]}, "s")
+        fit_schema({"type": "integer", "allOf": [{"multipleOf": step} for step in steps]}, "s", strict=True)
 
 
 @pytest.mark.parametrize("steps", [(0.01, 1000), (5, 5, 25), (0.25, 0.5), (100_000,), (60, 24, 7)], ids=str)
 def test_steps_that_people_use_are_not_too_much(steps: tuple[float, ...]) -> None:
-    check_schema({"type": "number", "allOf": [{"multipleOf": step} for step in steps]}, "s")
+    fit_schema({"type": "number", "allOf": [{"multipleOf": step} for step in steps]}, "s", strict=True)
 
 
 ANY = st.one_of(
