@@ -102,36 +102,32 @@ def error_of(
     failed: Failed, *, provider: str, n_ctx: int | None = None, key_hint: str = "", hide: Callable[[str], str] = str
 ) -> ShepherdError:
     """The error for users. `key_hint`: where the key is set; `hide` removes secrets."""
-    error = _error_of(failed, provider=provider, n_ctx=n_ctx, key_hint=key_hint, hide=hide)
-    error.request_id = hide(failed.request_id)
-    return error
-
-
-def _error_of(
-    failed: Failed, *, provider: str, n_ctx: int | None, key_hint: str, hide: Callable[[str], str]
-) -> ShepherdError:
     known = f" (request {failed.request_id})" if failed.request_id else ""
     message = hide(f"{provider}: {failed.words}{known}")
+    error: ShepherdError
     match failed.kind:
         case "context_length":
             limit = failed.limit or n_ctx or 0
             needed = failed.needed if failed.limit else limit + failed.needed if failed.needed and limit else 0
-            return ContextFull(needed=needed or limit + 1 if limit else 0, limit=limit, reported=message)
+            error = ContextFull(needed=needed or limit + 1 if limit else 0, limit=limit, reported=message)
         case "invalid_request":
-            return (Unsupported if failed.is_unsupported else InvalidRequest)(message, field=hide(failed.field) or None)
+            kind = Unsupported if failed.is_unsupported else InvalidRequest
+            error = kind(message, field=hide(failed.field) or None)
         case "rate_limit":
-            return RateLimited(message, backend=provider, retry_after_s=failed.delay_s)
+            error = RateLimited(message, backend=provider, retry_after_s=failed.delay_s)
         case "overloaded" | "server_error":
-            return Unavailable(message, backend=provider, retry_after_s=failed.delay_s)
+            error = Unavailable(message, backend=provider, retry_after_s=failed.delay_s)
         case "unreachable":
-            return Unreachable(message, backend=provider)
+            error = Unreachable(message, backend=provider)
         case "timeout":
-            return TimedOut(message, backend=provider)
+            error = TimedOut(message, backend=provider)
         case "broken":
-            return BadReply(message, backend=provider)
-        case "auth" if key_hint:
-            message += f"; {key_hint}"
-    return Refused(message, backend=provider, status=STATUSES[failed.kind], body=hide(failed.words))
+            error = BadReply(message, backend=provider)
+        case _:
+            message += f"; {key_hint}" if failed.kind == "auth" and key_hint else ""
+            error = Refused(message, backend=provider, status=STATUSES[failed.kind], body=hide(failed.words))
+    error.request_id = hide(failed.request_id)
+    return error
 
 
 def read(status: int, headers: Mapping[str, str], body: bytes | Any, *, now: datetime | None = None) -> Failed:
@@ -189,9 +185,7 @@ class _Words:
     def _read_text(self, text: str, depth: int) -> None:
         if text.lstrip()[:1] in ("{", "[") and isinstance(inner := _parsed(text), dict | list):
             self._read(inner, depth - 1)
-            self.message = self.message or text
-        else:
-            self.message = self.message or text
+        self.message = self.message or text
 
     def _read_object(self, body: dict[str, Any], depth: int) -> None:
         self.names |= {_word(body.get(name)).lower() for name in ("code", "type", "status", "reason")}
