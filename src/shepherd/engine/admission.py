@@ -28,7 +28,6 @@ from shepherd.engine.kv.pool import OperationRefused, Pool
 from shepherd.engine.kv.tiers import SnapshotMatch
 from shepherd.engine.media import within
 from shepherd.engine.task import Task
-from shepherd.engine.window import Miss
 
 WORTH_LOADING = 32
 """A snapshot is restored if it has this many tokens more than the cells have."""
@@ -117,13 +116,16 @@ class Admission:
                 recent = self.pool.recent(job.owner)
                 diverged = decision_log.find_divergence(recent, task.tokens, job, source)
                 n_source = self._n_usable(task, source) if source else 0
-                missed = self._find_miss(task, source, n_source)  # before the plan cuts the sequence
+                # Before the plan cuts the sequence.
+                missed = self.pool.display.is_on and decision_log.find_miss(
+                    task.tokens, job, source, n_source=n_source, show=self.show, at_s=time.time()
+                )
                 resident = self.pool.carry_out(planned, n_free, job.owner, background=job.background)
             except OperationRefused:
                 if planned.source is not None:
                     refused.append(planned.source)
                 continue
-            if missed is not None:
+            if missed:
                 self.pool.display.note(missed)
             decision_log.log_match(
                 self.name, task.tokens, job, source, planned, n_source=n_source, diverged=diverged, show=self.show
@@ -145,13 +147,6 @@ class Admission:
         """How much of a sequence a prompt of this length uses that begins with all of it."""
         memory, n = self.pool.ledger.memory, len(source.resident)
         return source.resident.reach(min(n, len(task.tokens) - 1), memory) if memory.piece else n
-
-    def _find_miss(self, task: Task, source: Match | None, n_source: int) -> Miss | None:
-        if not self.pool.display.is_on:
-            return None
-        return decision_log.find_miss(
-            task.tokens, task.job, source, n_source=n_source, show=self.show, at_s=time.time()
-        )
 
     def _fetch(self, task: Task, key: str) -> bool:
         """Start reading a snapshot from disk; False after `MAX_FETCHES` reads for this job."""
