@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
-from shepherd.backends.cloud import fit, models, stop
+from shepherd.backends.cloud import fit, models
 from shepherd.backends.cloud.budget import Meter
 from shepherd.backends.cloud.failure import Failed, ProviderFailed, error_of
 from shepherd.backends.cloud.fit import Estimate
@@ -31,6 +31,7 @@ from shepherd.backends.cloud.models import Facts
 from shepherd.backends.cloud.provider import EMPTY_MAPPING, Provider
 from shepherd.backends.cloud.secret import veiled
 from shepherd.backends.cloud.transport import Transport, encoded
+from shepherd.backends.local.stop import StopFilter
 from shepherd.backends.replicas import Look
 from shepherd.core import (
     BadReply,
@@ -42,7 +43,6 @@ from shepherd.core import (
     Finished,
     InvalidRequest,
     Message,
-    OnFull,
     OpaqueBlock,
     ReasoningDelta,
     Request,
@@ -188,14 +188,12 @@ class CloudBackend:
         meter: Meter | None = None,
         timeouts: Timeouts | None = None,
         sampling: Sampling = Sampling(),
-        on_full: OnFull = "error",
         dialect: Dialect | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         chance: Callable[[], float] = random.random,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`kept` is shared by all back ends of a program; `meter` counts what the answers cost; `sampling`, `on_full`:
-        for what a request leaves open; `dialect`: how its models write what the provider leaves in the text."""
+        """`kept` is shared by all back ends of a program; `meter` counts what the answers cost; `sampling`: for
+        what a request leaves open; `dialect`: how its models write what the provider leaves in the text."""
         self.provider = self._first = provider
         self._has_path = False
         """The protocol's path has answered."""
@@ -204,9 +202,8 @@ class CloudBackend:
         self._meter = meter
         self._timeouts = timeouts or Timeouts()
         self._sampling = sampling
-        self._on_full = on_full
         self._dialect = dialect
-        self._sleep, self._chance, self._clock = sleep, chance, clock
+        self._sleep, self._chance = sleep, chance
         self._live: dict[str, Facts] = {}
         """Of the provider's list."""
         self._learned: LruCache[LearnedLimits] = LruCache(1_000)
@@ -312,7 +309,7 @@ class CloudBackend:
         async with (
             aclosing(whole),
             aclosing(answer),
-            aclosing(stop.cut(answer, stops, n_prompt) if stops else answer) as events,
+            aclosing(_cut(answer, stops, n_prompt) if stops else answer) as events,
         ):
             async for event in events:
                 yield event
@@ -496,7 +493,7 @@ class CloudBackend:
         return FittedRequest(lighter, fitted.endpoint, fit.weight_of(lighter), dropped)
 
     def _evicts(self, request: Request) -> bool:
-        return (request.on_full or self._on_full) == "evict"
+        return request.on_full == "evict"
 
     def _of(self, model: str) -> LearnedLimits:
         if (learned := self._learned.find(model)) is None:
@@ -516,9 +513,9 @@ class CloudBackend:
     async def _known_facts(self, model: str) -> Facts:
         """What is known, after the provider was asked."""
         learned = self._of(model)
-        if self._clock() - learned.asked <= LIST_S:
+        if time.monotonic() - learned.asked <= LIST_S:
             return self._facts(model)
-        learned.asked = self._clock()
+        learned.asked = time.monotonic()
         if show := self.provider.paths.show:
             found = await self._fetched(self.provider.url(show), {"model": model}, LIST_WAIT_S)
             if isinstance(found, dict):
@@ -646,6 +643,36 @@ def _asking_for_the_rest(request: Request, endpoint: Endpoint, protocol: Protoco
     if not is_open or request.native is not None or protocol == "ollama" or "continues" in endpoint.quirks:
         return request
     return replace(request, messages=(*request.messages, Message.user(CONTINUE)))
+
+
+async def _cut(
+    events: AsyncGenerator[Event, None], stops: Sequence[str], prompt_tokens: int
+) -> AsyncGenerator[Event, None]:
+    """The events up to the first of the stop strings, for a provider without a field for them (OpenAI's Responses), or
+    one that refuses it (models that think). The caller closes `events`.
+
+    `prompt_tokens`: an estimate, for the counts of an answer that is cut: the provider's come at its end.
+    """
+    stop = StopFilter(stops)
+    usage, n_chars = Usage(prompt_tokens), 0
+    async for event in events:
+        match event:
+            case Started(usage=Usage() as known) if known.prompt:
+                usage = known
+            case ReasoningDelta(text=text) | CallDelta(text=text):
+                n_chars += len(text)
+        if isinstance(event, TextDelta):
+            n_chars += len(event.text)
+            shown = stop.feed(event.text)
+            if shown:
+                yield replace(event, text=shown)
+        elif rest := stop.close():  # the text has ended, for now
+            yield TextDelta(rest)
+        if stop.found is not None:
+            yield Finished("stop", replace(usage, output=math.ceil(n_chars / 4)), stop=stop.found)
+            return
+        if not isinstance(event, TextDelta):
+            yield event
 
 
 def _headers(request: Request, provider: Provider) -> Mapping[str, str]:
