@@ -30,10 +30,9 @@ from shepherd.core import Sampling
 from shepherd.engine.base import Engine, Job, Ticket
 from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.scheduler import EngineOptions
-from shepherd.engine.worker.child_engine import ChildEngine
 from shepherd.engine.worker.host import SWITCH_INTERVAL_S
 from shepherd.engine.worker.messages import RemoteModel
-from shepherd.engine.worker.model_process import ModelProcess, Program
+from shepherd.engine.worker.model_process import ChildEngine, ModelProcess, Program
 
 MODELS, JOBS = ("fake", "embedded"), (1, 8)
 N_FIRST, N_PROMPT = 50, 512

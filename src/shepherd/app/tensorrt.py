@@ -28,7 +28,7 @@ from shepherd.models import gguf
 from shepherd.models.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
-    from shepherd.engine.worker.child_engine import ChildEngine
+    from shepherd.engine.worker.model_process import ChildEngine
 
 logger = logging.getLogger(__name__)
 
@@ -153,8 +153,7 @@ def open_engine(
     from shepherd.engine.trtllm import launch  # noqa: PLC0415 - few models are for TensorRT-LLM
     from shepherd.engine.trtllm.engine import TensorRTOptions  # noqa: PLC0415 - as above
     from shepherd.engine.trtllm.library import LibraryOptions  # noqa: PLC0415 - as above
-    from shepherd.engine.worker.child_engine import ChildEngine  # noqa: PLC0415 - as above
-    from shepherd.engine.worker.model_process import ModelProcess, Program  # noqa: PLC0415 - as above
+    from shepherd.engine.worker.model_process import ChildEngine, ModelProcess, Program  # noqa: PLC0415 - as above
 
     settings, is_engine = model.tensorrt.over(config.tensorrt), found.kind == "engine"
     n_gpus, n_stages = (1, 1) if is_engine else split(model, config)

@@ -26,8 +26,7 @@ from shepherd.engine.llamacpp.model import CacheOptions, DraftOptions, ModelOpti
 from shepherd.engine.llamacpp.remote import RemoteLlama
 from shepherd.engine.llamacpp.runtime import ContextOptions
 from shepherd.engine.scheduler import EngineOptions
-from shepherd.engine.worker.child_engine import ChildEngine
-from shepherd.engine.worker.model_process import MOST_DEATHS, Timeouts
+from shepherd.engine.worker.model_process import MOST_DEATHS, ChildEngine, Timeouts
 from shepherd.models import catalog
 
 pytestmark = [

@@ -32,9 +32,8 @@ from shepherd.engine.base import Admitted, Done
 from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.scheduler import EngineOptions
 from shepherd.engine.window import Fact, Fresh, Picture, Seq
-from shepherd.engine.worker.child_engine import ChildEngine
 from shepherd.engine.worker.messages import ADDRESS, KEY
-from shepherd.engine.worker.model_process import ModelProcess, Program, Timeouts
+from shepherd.engine.worker.model_process import ChildEngine, ModelProcess, Program, Timeouts
 from shepherd.process.child import Cancelled
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sessions and sockets in folders are of POSIX")

@@ -23,9 +23,8 @@ from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.scheduler import EngineOptions
 from shepherd.engine.speculation import Speculator
-from shepherd.engine.worker.child_engine import ChildEngine
 from shepherd.engine.worker.messages import RemoteModel
-from shepherd.engine.worker.model_process import ModelProcess, Program, Timeouts
+from shepherd.engine.worker.model_process import ChildEngine, ModelProcess, Program, Timeouts
 
 if TYPE_CHECKING:
     from shepherd.engine.trtllm.engine import TensorRTEngine

@@ -26,9 +26,8 @@ from shepherd.engine.llamacpp.model import LlamaModel, ModelFacts, ModelOptions,
 from shepherd.engine.llamacpp.projector import MOST_READ, media_of, name_of
 from shepherd.engine.llamacpp.trial import SLOWEST_BYTES_PER_S, TIMEOUT_S
 from shepherd.engine.stats import CacheStats
-from shepherd.engine.worker.child_engine import ChildEngine
 from shepherd.engine.worker.messages import BEAT_S, RemoteModel, Workplace
-from shepherd.engine.worker.model_process import ModelProcess, Program, Timeouts
+from shepherd.engine.worker.model_process import ChildEngine, ModelProcess, Program, Timeouts
 from shepherd.models import gguf
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.llamacpp import rpc
 from shepherd.engine.llamacpp.rpc_worker import HOST, Lent, Worker, networks_of
 from shepherd.engine.scheduler import EngineOptions
-from shepherd.engine.worker.child_engine import ChildEngine
+from shepherd.engine.worker.model_process import ChildEngine
 from shepherd.process.tree import or_else_gone
 
 pytestmark = [

@@ -15,8 +15,7 @@ from tests.process.engine.trtllm.group import accept, command
 
 from shepherd.engine.base import Job
 from shepherd.engine.trtllm import launch
-from shepherd.engine.worker.child_engine import ChildEngine
-from shepherd.engine.worker.model_process import ModelProcess, Program
+from shepherd.engine.worker.model_process import ChildEngine, ModelProcess, Program
 
 UNTIL = "RANKS_TEST_UNTIL"
 """The file that ends the computation."""

@@ -18,8 +18,7 @@ from tests.process.engine.trtllm.group import MARK, environment, eventually, kil
 from shepherd.core import EngineDown, EngineError
 from shepherd.engine.base import Done, Job
 from shepherd.engine.trtllm.launch import FOLDERS, RANK, RANKS, Wish, plan, without_complaints
-from shepherd.engine.worker.child_engine import ChildEngine
-from shepherd.engine.worker.model_process import ModelProcess, Program, Timeouts
+from shepherd.engine.worker.model_process import ChildEngine, ModelProcess, Program, Timeouts
 
 pytestmark = needs_mpi
 
