@@ -133,7 +133,7 @@ def script(weights: Weights, n_calls: int) -> list[tuple[str, int]]:
 
 def ours(constrainer: Constrainer, steps: list[tuple[str, int]], question: str, times: Times) -> None:
     """One pass through the text with our masks."""
-    tokenizer = constrainer._tokenizer()
+    tokenizer = constrainer._build()[0]
     begun = time.perf_counter()
     matcher = constraint.compiled(tokenizer, lark())
     times.compile_ms.append((time.perf_counter() - begun) * 1e3)

@@ -308,7 +308,7 @@ class DecodeStep:
             logger.warning("a job failed on cache %r: %s", self.name, error)
             self.queue.end(task, error)
             return
-        task.accept(tokens[:-1])
+        task.tokens.extend(tokens[:-1])  # they are computed already
         if is_over:
             task.last = Done("end", tokens[-1])
             task.phase = "closing"

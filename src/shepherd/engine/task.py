@@ -6,7 +6,7 @@ import math
 import time
 from array import array
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -129,10 +129,6 @@ class Task:
         self.tokens.append(token)
         n = len(self.tokens)
         self.todo.append((n - 1, n))
-
-    def accept(self, tokens: Sequence[int]) -> None:
-        """Append tokens that are computed already, and are followed by one that is not (`add`)."""
-        self.tokens.extend(tokens)
 
     def advance(self, n: int) -> None:
         start, stop = self.todo[0]

@@ -95,22 +95,17 @@ class Spending:
 
     def add(self, name: str, spent: Spent, requests: int = 1) -> None:
         """name: of a provider, or of a model."""
+        row = [name, spent.input, spent.cached, spent.output, spent.money, *([requests] if requests != 1 else [])]
         with self._lock:
-            self._add(name, Used(requests, spent))
-
-    def _add(self, name: str, used: Used) -> None:
-        self._begin_day()
-        spent = used.spent
-        self._totals[name] = self._totals.get(name, Spent()) + spent
-        row = [name, spent.input, spent.cached, spent.output, spent.money]
-        row += [used.requests] if used.requests != 1 else []
-        try:
-            self._append(json.dumps(row, ensure_ascii=False).encode() + b"\n")
-        except OSError as error:
-            self._own[name] = self._own.get(name, Used()) + used
-            if not self._has_failed:
-                logger.warning("spending cannot be kept in %s (%s)", self._folder, error.strerror)
-            self._has_failed = True
+            self._begin_day()
+            self._totals[name] = self._totals.get(name, Spent()) + spent
+            try:
+                self._append(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+            except OSError as error:
+                self._own[name] = self._own.get(name, Used()) + Used(requests, spent)
+                if not self._has_failed:
+                    logger.warning("spending cannot be kept in %s (%s)", self._folder, error.strerror)
+                self._has_failed = True
 
     def today(self, name: str) -> Spent:
         """Since midnight, of all programs of this user."""

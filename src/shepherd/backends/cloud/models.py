@@ -266,6 +266,7 @@ def decode_show(body: Json) -> Facts:
 def _facts(entry: Json) -> Facts:
     meta, top, able = _object(entry, "meta"), _object(entry, "top_provider"), _object(entry, "capabilities")
     windows = (
+        entry.get("loaded_context_length"),  # LM Studio: of the loaded model, less than it could have
         *(entry.get(key) for key in ("max_model_len", "max_input_tokens", "inputTokenLimit", "context_length")),
         *(entry.get(key) for key in ("context_window", "max_context_length")),
         meta.get("n_ctx"),
@@ -277,14 +278,15 @@ def _facts(entry: Json) -> Facts:
         top.get("max_completion_tokens"),
     )
     methods = _words(entry.get("supportedGenerationMethods"))
+    embeds = bool(methods & {"embedContent", "batchEmbedContents", "embedText"}) and "generateContent" not in methods
     inputs = _words(_object(entry, "architecture").get("input_modalities"))
     facts = Facts(
-        _loaded(entry) or next(filter(None, map(_count, windows)), None),
+        next(filter(None, map(_count, windows)), None),
         next(filter(None, map(_count, outputs)), None),
         sees_images=_supported(able, "image_input", "vision", seen="image" in inputs if inputs else None),
         reads_documents=_supported(able, "pdf_input"),
         hears="audio" in inputs if inputs else None,
-        embeds=True if methods and "generateContent" not in methods and _embeds(methods) else None,
+        embeds=embeds or None,
         created=_created(entry),
         title=next((entry[k] for k in ("display_name", "displayName", "name") if isinstance(entry.get(k), str)), ""),
     )
@@ -309,15 +311,6 @@ def _thinking(facts: Facts, entry: Json, able: Json) -> Facts:
     if _object(types, "enabled").get("supported") is True:
         return replace(facts, thinks_by="budget", efforts=_TO_HIGH)
     return facts
-
-
-def _loaded(entry: Json) -> int | None:
-    """LM Studio: the window that the loaded model has, which is less than it could have."""
-    return _count(entry.get("loaded_context_length"))
-
-
-def _embeds(methods: frozenset[str]) -> bool:
-    return bool(methods & {"embedContent", "batchEmbedContents", "embedText"})
 
 
 def _supported(able: Json, *names: str, seen: bool | None = None) -> bool | None:

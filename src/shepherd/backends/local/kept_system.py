@@ -155,7 +155,9 @@ class KeptSystems:
         is_named = request.session and request.session != request.user
         if not (self._limits.share and is_named and 0 < n <= newest_input(request)):
             return None
-        return Head(request.messages[:n], request.tools) if all(map(is_text, request.messages[:n])) else None
+        system = request.messages[:n]
+        is_text = all(isinstance(part, Text) for message in system for part in message.parts)
+        return Head(system, request.tools) if is_text else None
 
     def restore(self, request: Request, head: Head, reminders: Mapping[int, str]) -> None:
         """This head is cached for the conversation, with the reminders at these messages."""
@@ -262,7 +264,3 @@ def names_of(request: Request, newest: int) -> list[bytes]:
     """The hashes of the messages behind the system's, up to the newest."""
     behind = request.messages[leading_systems(request.messages) : newest + 1]
     return prefix_hashes(behind, repr((request.owner, request.user, request.session)))
-
-
-def is_text(message: Message) -> bool:
-    return all(isinstance(part, Text) for part in message.parts)

@@ -70,7 +70,7 @@ class Constrainer:
 
         Raises: `EngineError` for a vocabulary without an end token.
         """
-        self._tokenizer()
+        self._build()
 
     def check(self, lark: str, *, field: str | None = None) -> None:
         """Compile a grammar and try it: milliseconds for most grammars, less than a second for any.
@@ -86,7 +86,7 @@ class Constrainer:
             _refuse(field, f" {error.message}")
         except UnicodeEncodeError:
             _refuse(field, " holds half a surrogate pair, which is not a character")
-        matcher = compiled(self._tokenizer(), lark)
+        matcher = compiled(self._build()[0], lark)
         if fault := explain_error(matcher.get_error()) or self._trial(matcher.deep_copy()):
             _refuse(field, f": {fault}")
         self._checked.keep(lark, matcher)
@@ -135,14 +135,11 @@ class Constrainer:
     def _matcher(self, lark: str) -> LLMatcher:
         """A matcher for a checked grammar, in its first state."""
         known = self._checked.find(lark)
-        return known.deep_copy() if known is not None else compiled(self._tokenizer(), lark)
+        return known.deep_copy() if known is not None else compiled(self._build()[0], lark)
 
     @functools.cached_property
     def _encoder(self) -> Encoder:
         return Encoder(self._vocabulary, self._end_tokens, self._spelled)
-
-    def _tokenizer(self) -> LLTokenizer:
-        return self._build()[0]
 
     def _build(self) -> tuple[LLTokenizer, Letters]:
         with self._building:
