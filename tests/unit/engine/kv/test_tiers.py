@@ -65,6 +65,11 @@ def opened(
         store.close()
 
 
+def write(store: Snapshots, snapshot: Snapshot) -> None:
+    store.put(snapshot)
+    assert store.flush(30)
+
+
 def found_in(store: Snapshots, tokens: list[int] | range) -> SnapshotMatch | None:
     return store.find(prompt(tokens), holes=True)
 
@@ -327,13 +332,11 @@ def test_a_snapshot_promises_nothing_behind_a_kept_span_that_it_has_lost() -> No
 
 def test_a_sequence_that_has_not_changed_keeps_its_key_and_is_not_written_again(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
-        store.put(snap(range(50)))
-        assert store.flush(30)
+        write(store, snap(range(50)))
         first = get_in(store, range(50))
         for _ in range(3):
             assert store.take(first.key) is not None
-            store.put(snap(range(50), cost_s=2.0))  # computed on a slower day: still the same
-            assert store.flush(30)
+            write(store, snap(range(50), cost_s=2.0))  # computed on a slower day: still the same
             again = get_in(store, range(50))
             assert again.key == first.key
         assert store.counts.written == 1
@@ -349,8 +352,7 @@ def test_what_was_computed_at_another_pace_meanwhile_comes_back_from_disk(tmp_pa
     store.put(snap(range(50), cost_s=1.0), to_disk=False)
     found = get_in(store, range(50))
     assert store.take(found.key) is not None
-    store.put(snap(range(50), cost_s=2.0))
-    assert store.flush(30)
+    write(store, snap(range(50), cost_s=2.0))
     assert store.take(found.key) is not None
     store.fetch(found.key)
     assert ready.wait(30)
@@ -361,8 +363,7 @@ def test_what_was_computed_at_another_pace_meanwhile_comes_back_from_disk(tmp_pa
 
 def test_what_a_larger_cache_has_saved_is_not_found_where_it_does_not_fit(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
-        store.put(snap(range(50)))
-        assert store.flush(30)
+        write(store, snap(range(50)))
     with opened(tmp_path, n_cells=49) as smaller:
         assert found_in(smaller, range(50)) is None
     with opened(tmp_path, n_cells=50) as same:
@@ -371,8 +372,7 @@ def test_what_a_larger_cache_has_saved_is_not_found_where_it_does_not_fit(tmp_pa
 
 def test_ram_is_preferred_to_disk_among_equals(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
-        store.put(snap(range(10)))
-        assert store.flush(30)
+        write(store, snap(range(10)))
         on_disk = get_in(store, range(10))
         assert store.take(on_disk.key) is not None
         store.put(snap([*range(9), 77], size=5000), to_disk=False)
@@ -456,8 +456,7 @@ def test_what_is_not_worth_its_room_does_not_come_in_but_later_ones_do() -> None
 @pytest.mark.parametrize("cost_s", [float("nan"), float("inf"), -1.0, 0.0])
 def test_a_cost_that_makes_no_sense_is_none(tmp_path: Path, cost_s: float) -> None:
     with opened(tmp_path) as store:
-        store.put(snap(range(10), cost_s=cost_s))
-        assert store.flush(30)
+        write(store, snap(range(10), cost_s=cost_s))
     assert restore(tmp_path, range(10)) == snap(range(10), cost_s=0)
 
 
@@ -512,8 +511,7 @@ def test_a_restart_finds_all_of_it_again(tmp_path: Path) -> None:
         checkpoints=((40, b"partial"), (200, b"")),
     )
     with opened(folder) as store:
-        store.put(saved)
-        assert store.flush(30)
+        write(store, saved)
         assert store.counts.written == 1
     assert restore(folder, range(500)) == saved
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -522,21 +520,18 @@ def test_a_restart_finds_all_of_it_again(tmp_path: Path) -> None:
 
 def test_what_is_on_disk_already_is_not_written_again(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
-        store.put(snap(range(10)))
-        assert store.flush(30)
+        write(store, snap(range(10)))
         found = get_in(store, range(10))
         taken = store.take(found.key)
         assert taken is not None
-        store.put(taken)
-        assert store.flush(30)
+        write(store, taken)
         assert (store.counts.written, store.counts.in_ram, store.counts.on_disk) == (1, 1, 1)
 
 
 def test_a_longer_conversation_replaces_the_file_of_the_shorter(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         for length in (10, 20, 30):
-            store.put(snap(range(length)))
-            assert store.flush(30)
+            write(store, snap(range(length)))
         store.put(snap([*range(20), 99]))  # another branch
         assert store.flush(30)
         assert store.counts.on_disk == len(files(tmp_path)) == 2
@@ -545,8 +540,7 @@ def test_a_longer_conversation_replaces_the_file_of_the_shorter(tmp_path: Path) 
 
 def test_an_older_file_stays_until_the_newer_one_is_there(tmp_path: Path) -> None:
     with opened(tmp_path, ram=1000, disk=800) as store:
-        store.put(snap(range(10)))
-        assert store.flush(30)
+        write(store, snap(range(10)))
         store.put(snap(range(20), size=900))  # larger than the whole disk tier
         assert store.flush(30)
         assert store.counts.on_disk == 1
@@ -564,8 +558,7 @@ def test_written_later_means_when_ram_is_half_full_or_at_the_end(tmp_path: Path,
         assert store.flush(30)
         assert store.counts.written == 3
         for start in range(300, 1000, 100):
-            store.put(snap(range(start, start + 10)))
-            assert store.flush(30)
+            write(store, snap(range(start, start + 10)))
         assert store.counts.dropped == 0
         assert all(found_in(store, range(start, start + 10)) for start in range(0, 1000, 100))
     assert restore(tmp_path, range(10)) == snap(range(10))
@@ -597,14 +590,12 @@ def test_one_snapshot_larger_than_ram_passes_through_it(tmp_path: Path) -> None:
 def test_the_least_valuable_of_any_model_leaves_a_full_disk(tmp_path: Path) -> None:
     with opened(tmp_path, name="other") as other:
         other.put(snap(range(10), cost_s=0.5))
-        other.put(snap(range(100, 110), cost_s=50))
-        assert other.flush(30)
+        write(other, snap(range(100, 110), cost_s=50))
         both = other.disk_bytes
     with opened(tmp_path, disk=both + 20) as store:
         assert (found_in(store, range(10)), store.counts.on_disk) == (None, 0)
         assert store.disk_bytes == both
-        store.put(snap(range(10)))
-        assert store.flush(30)
+        write(store, snap(range(10)))
         assert store.counts.on_disk == 1
     assert restore(tmp_path, range(10), name="other") is None
     assert restore(tmp_path, range(100, 110), name="other") is not None
@@ -625,8 +616,7 @@ def test_a_smaller_cap_is_kept_from_the_start(tmp_path: Path) -> None:
 def test_how_old_a_file_is_survives_a_restart(tmp_path: Path) -> None:
     for start in range(0, 1000, 100):
         with opened(tmp_path, disk=1500) as store:
-            store.put(snap(range(start, start + 10)))
-            assert store.flush(30)
+            write(store, snap(range(start, start + 10)))
     with opened(tmp_path) as store:
         there = [start for start in range(0, 1000, 100) if found_in(store, range(start, start + 10))]
     assert there == [700, 800, 900]
@@ -635,8 +625,7 @@ def test_how_old_a_file_is_survives_a_restart(tmp_path: Path) -> None:
 def test_what_is_taken_from_disk_again_stays_there(tmp_path: Path) -> None:
     with opened(tmp_path, ram=0, disk=1500) as store:
         for start in range(0, 1000, 100):
-            store.put(snap(range(start, start + 10)))
-            assert store.flush(30)
+            write(store, snap(range(start, start + 10)))
             found = get_in(store, range(10))
             store.fetch(found.key)
             assert store.flush(30)
@@ -662,17 +651,14 @@ def test_what_is_on_disk_as_well_leaves_ram_first_unless_it_was_fetched(tmp_path
 
 def test_clear_forgets_what_is_ours_and_nothing_else(tmp_path: Path) -> None:
     with opened(tmp_path, name="other") as other:
-        other.put(snap(range(10)))
-        assert other.flush(30)
+        write(other, snap(range(10)))
     with opened(tmp_path) as before:
-        before.put(snap(range(100, 110)))
-        assert before.flush(30)
+        write(before, snap(range(100, 110)))
     with opened(tmp_path) as store:
         store.put(snap(range(200, 210)))
         store.put(snap(range(300, 310)), to_disk=False)
         store.clear()
-        store.put(snap(range(400, 410)))
-        assert store.flush(30)
+        write(store, snap(range(400, 410)))
         assert [found_in(store, range(start, start + 10)) is None for start in (100, 200, 300, 400)] == [True] * 3 + [
             False
         ]
@@ -760,8 +746,7 @@ def test_cleared_while_it_is_written(tmp_path: Path, gate: Gate, calls_before: i
 
 def test_cleared_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(tmp_path) as store:
-        store.put(snap(range(10)))
-        assert store.flush(30)
+        write(store, snap(range(10)))
         found = get_in(store, range(10))
         assert store.take(found.key) is not None
         gate = Gate(json.loads)
@@ -779,8 +764,7 @@ def test_cleared_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("ram", [0, MB])
 def test_put_back_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ram: int) -> None:
     with opened(tmp_path, ram=ram) as store:
-        store.put(snap(range(10)))
-        assert store.flush(30)
+        write(store, snap(range(10)))
         found = get_in(store, range(10))
         taken = snap(range(10))
         store.take(found.key)
@@ -886,8 +870,7 @@ def test_damaged_files_are_ignored_with_one_warning_and_deleted(
             f"{len(HEADS)} saved conversations in {tmp_path} cannot be used: damaged, or of another version"
         ]
         assert store.counts.on_disk == len(files(tmp_path)) == 1
-        store.put(snap(range(5)))
-        assert store.flush(30)
+        write(store, snap(range(5)))
     assert restore(tmp_path, range(50)) == snap(range(50), size=5000)
     assert len(caplog.records) == 1
 
@@ -926,8 +909,7 @@ def test_files_of_another_version_stay_until_room_is_needed(tmp_path: Path, capl
         assert (store.counts.on_disk, len(files(tmp_path))) == (1, 2)
         cap = store.disk_bytes
     with opened(tmp_path, disk=cap) as store:
-        store.put(snap(range(5000, 5005)))
-        assert store.flush(30)
+        write(store, snap(range(5000, 5005)))
         assert (store.counts.on_disk, len(files(tmp_path))) == (2, 2)
 
 
@@ -937,8 +919,7 @@ def test_what_does_not_look_like_ours_is_not_touched(tmp_path: Path, caplog: pyt
     (tmp_path / f"{'b' * 32}.kv").symlink_to("/etc/hostname")
     os.mkfifo(tmp_path / f"{'c' * 32}.part")
     with opened(tmp_path) as store:
-        store.put(snap(range(5)))
-        assert store.flush(30)
+        write(store, snap(range(5)))
         store.clear()
         assert store.flush(30)
         assert store.disk_bytes == 0
@@ -1023,21 +1004,18 @@ def test_a_folder_that_cannot_be_is_one_warning(tmp_path: Path, caplog: pytest.L
 def test_a_folder_that_goes_away_is_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "kv"
     with opened(folder) as store:
-        store.put(snap(range(10)))
-        assert store.flush(30)
+        write(store, snap(range(10)))
         files(folder)[0].unlink()
         folder.rmdir()
         assert found_in(store, range(10)) is not None
-        store.put(snap(range(20)))
-        assert store.flush(30)
+        write(store, snap(range(20)))
     assert restore(folder, range(20)) == snap(range(20))
     assert caplog.records == []
 
 
 def test_what_another_process_saved_or_deleted_is_noticed(tmp_path: Path) -> None:
     with opened(tmp_path) as mine, opened(tmp_path) as theirs:
-        theirs.put(snap(range(10)))
-        assert theirs.flush(30)
+        write(theirs, snap(range(10)))
         mine.put(snap(range(100, 110)))
         assert mine.flush(30)
         found = get_in(mine, range(10))
@@ -1047,23 +1025,20 @@ def test_what_another_process_saved_or_deleted_is_noticed(tmp_path: Path) -> Non
         assert mine.flush(30)
         assert mine.take(found.key) is None
         assert found_in(mine, range(10)) is None
-        theirs.put(snap(range(10)))
-        assert theirs.flush(30)
+        write(theirs, snap(range(10)))
         mine.put(snap(range(200, 210)))
         assert mine.flush(30)
         assert found_in(mine, range(10)) is not None
         theirs.clear()
         assert theirs.flush(30)
-        mine.put(snap(range(300, 310)))
-        assert mine.flush(30)
+        write(mine, snap(range(300, 310)))
         assert found_in(mine, range(10)) is None  # without having tried to read it
         assert mine.disk_bytes == bytes_of(tmp_path)
 
 
 def test_what_another_process_has_written_meanwhile_is_not_written_again(tmp_path: Path) -> None:
     with opened(tmp_path) as mine, opened(tmp_path) as theirs:
-        theirs.put(snap(range(10)))
-        assert theirs.flush(30)
+        write(theirs, snap(range(10)))
         mine.put(snap(range(10)))
         assert mine.flush(30)
         assert (mine.counts.written, mine.counts.on_disk, len(files(tmp_path))) == (0, 1, 1)
