@@ -8,6 +8,7 @@ from typing import Any
 
 import gguf
 import numpy as np
+from tests.unit.engine.tiny_gguf import finish
 
 from shepherd.models.adapter import Adapter, read_adapter
 from shepherd.models.gguf import Header, read_header
@@ -58,10 +59,7 @@ def _write(path: Path, architecture: str, keys: dict[str, Any], tensors: dict[st
                 writer.add_array(key, value)
     for name, tensor in tensors.items():
         writer.add_tensor(name, np.ascontiguousarray(tensor))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 

@@ -12,6 +12,7 @@ import gguf
 import numpy as np
 import pytest
 from tests.unit.engine.tiny_bert import CLS, N_CTX, N_EMBD, N_FF, N_HEAD, N_LAYER, SEP, WORDS, Bert, Values, write_bert
+from tests.unit.engine.tiny_gguf import finish
 
 from shepherd.core import EngineError, InvalidRequest
 from shepherd.engine.llamacpp.embedding import EmbeddingModel, Pooling
@@ -297,10 +298,7 @@ def write_llama(path: Path, *, pooling: int | None = None, add_eos: bool | None 
         writer.add_add_eos_token(add_eos)
     for name, tensor in tensors.items():
         writer.add_tensor(name, tensor)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return Llama(path, tensors)
 
 

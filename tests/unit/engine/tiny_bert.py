@@ -9,6 +9,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import numpy.typing as npt
+from tests.unit.engine.tiny_gguf import finish
 
 from shepherd.engine.llamacpp.embedding import Pooling
 
@@ -136,8 +137,5 @@ def write_bert(
         writer.add_tokenizer_model("no_vocab")
     for name, tensor in tensors.items():
         writer.add_tensor(name, tensor)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return Bert(path, tensors)

@@ -306,6 +306,11 @@ def write(
     for tensor, shape in recipe.tensors(recipe).items():
         shape = (n_vocab, *shape[1:]) if tensor in ("token_embd.weight", "output.weight") else shape
         writer.add_tensor(tensor, values(random, tensor, shape))
+    finish(writer)
+
+
+def finish(writer: gguf.GGUFWriter) -> None:
+    """Write all that was added to a file, and close it."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -21,7 +21,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 from PIL import Image
-from tests.unit.engine.tiny_gguf import N_EMBD, RECIPES, Shapes, Vocabulary, values, write
+from tests.unit.engine.tiny_gguf import N_EMBD, RECIPES, Shapes, Vocabulary, finish, values, write
 
 WIDTH, N_FF, N_LAYER, N_HEAD, PATCH = 32, 48, 2, 2, 8
 N_MEL, STACK = 80, 50
@@ -181,10 +181,7 @@ def write_projector(kind: str | Projector, path: Path, *, seed: int = 11, n_embd
         shape = tuple(n_embd if size == N_EMBD else size for size in shape)
         is_kernel = "conv1d" in tensor and len(shape) == 3
         writer.add_tensor(tensor, values(random, tensor, shape).astype(np.float16 if is_kernel else np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 # -- the models -------------------------------------------------------------------------------------------------------

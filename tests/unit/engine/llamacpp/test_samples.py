@@ -12,6 +12,7 @@ import gguf
 import numpy as np
 import pytest
 from tests import recordings
+from tests.unit.engine.tiny_gguf import finish
 from tests.unit.engine.tiny_projector import write_projector
 
 from shepherd.core import InvalidRequest
@@ -36,10 +37,7 @@ def write_ear(path: Path) -> None:
         writer.add_uint32(f"clip.audio.{name}", number)
     writer.add_float32("clip.audio.attention.layer_norm_epsilon", 1e-5)
     writer.add_tensor("mm.a.input_projection.weight", np.zeros((1, 32), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 def test_the_ear_is_what_its_recipe_writes(tmp_path: Path) -> None:
