@@ -159,7 +159,7 @@ class ModelProcess:
         self._program = program
         self._report = report
         self._lock = threading.Lock()
-        """Guards what follows up to `_frozen`: nothing is added that nothing ends."""
+        """Guards what follows up to `frozen`: nothing is added that nothing ends."""
         self._outbox: Outbox = queue.SimpleQueue()
         """Of the child, or of the next one."""
         self._jobs: dict[int, _Job] = {}
@@ -170,11 +170,11 @@ class ModelProcess:
         """Why it computes nothing: the child has gone."""
         self._is_starting = False
         """The next child starts: what comes now waits for it."""
-        self._frozen: str | None = None
+        self.frozen: str | None = None
         """Why it computes nothing: it is silent."""
         self._closing = threading.Event()
         self._numbers = itertools.count(1)
-        self._notifier = Notifier()
+        self.notifier = Notifier()
         self._job_s: dict[int, float] = {}
         """Engine -> what a job takes, on average."""
         self._blamed: LruCache[float] = LruCache(N_BLAMED)
@@ -184,8 +184,8 @@ class ModelProcess:
         self._restarter: threading.Thread | None = None
         self._arena = arena.create() if program.has_arena and arena.IS_POSSIBLE else None
         self._regions: dict[str, arena.Region] = {}
-        self._closed: set[int] = set()
-        """Engines."""
+        self.closed: set[int] = set()
+        """Engines that have been told to close."""
         try:
             self._link, ready = self._start(is_wanted)
         except BaseException:
@@ -204,7 +204,7 @@ class ModelProcess:
 
     @property
     def down(self) -> str | None:
-        return self._down or self._frozen
+        return self._down or self.frozen
 
     def ending(self) -> str:
         """How the last child ended."""
@@ -315,7 +315,7 @@ class ModelProcess:
 
     def _check(self, engine: int | None) -> None:
         """Raises: `EngineDown`. The caller holds the lock."""
-        down = "the engine was stopped" if self._closing.is_set() or engine in self._closed else self.down
+        down = "the engine was stopped" if self._closing.is_set() or engine in self.closed else self.down
         if down is None and engine is not None:
             down = self._link.states[engine][0].down
         if down is not None and not (self._is_starting and down == self._down):
@@ -326,10 +326,10 @@ class ModelProcess:
     def close_engine(self, engine: int, timeout_s: float) -> bool:
         """As `Engine.close`; behind the last engine, as `close`."""
         with self._lock:
-            is_first, done = engine not in self._closed, Future[Any]()
-            self._closed.add(engine)
+            is_first, done = engine not in self.closed, Future[Any]()
+            self.closed.add(engine)
             number, link = next(self._numbers), self._link
-            is_last = len(self._closed) == len(self.engines)
+            is_last = len(self.closed) == len(self.engines)
             if is_last:
                 self._closing.set()  # no further child
             if is_first and self._down is None:
@@ -451,7 +451,7 @@ class ModelProcess:
             was_computing = self._blame()
             if not was_computing or time.monotonic() - link.began_s > LONG_S:
                 self._n_deaths = 0
-            self._down, self._frozen = reason, None
+            self._down, self.frozen = reason, None
             self._is_starting = not is_last and self._n_deaths == 0
             numbers = self._emptied()
         self._end(numbers, EngineDown(reason))
@@ -473,7 +473,7 @@ class ModelProcess:
             self._is_starting = True
             logger.warning("the process of the engine of %s is started again", self.title)
             try:
-                link, _ = self._start(self._is_open)
+                link, _ = self._start(lambda: not self._closing.is_set())
             except Cancelled:
                 return
             except (ShepherdError, OSError) as error:
@@ -495,9 +495,6 @@ class ModelProcess:
             "is started: look at the log, at 'shepherd doctor' and at the memory that is free, and start Shepherd again"
         )
         logger.error("%s", self._down)
-
-    def _is_open(self) -> bool:
-        return not self._closing.is_set()
 
     def _refuse(self, reason: str) -> None:
         with self._lock:
@@ -526,7 +523,7 @@ class ModelProcess:
             self._answered(number, known, steps[-1])
         elif ticket.cancelled and ticket.loop.is_closed():  # nothing will read it
             self._outbox.put(Cancel(number))
-        self._notifier.add(ticket)
+        self.notifier.add(ticket)
 
     def _answered(self, number: int, known: _Job, last: Done) -> None:
         took_s = time.monotonic() - (known.started_s or 0.0)
@@ -581,7 +578,7 @@ class ModelProcess:
         if (known := self._jobs.get(number)) is not None:
             known.ticket.fail(error)
             self._forget(number)
-            self._notifier.add(known.ticket)
+            self.notifier.add(known.ticket)
         elif (done := self._calls.pop(number, None)) is not None:
             with contextlib.suppress(InvalidStateError):
                 done.set_exception(error)
@@ -602,33 +599,21 @@ class ModelProcess:
         reason = f"the process of the engine of {self.title} has sent nothing for {quiet_s:.0f} s"
         logger.error("%s; the requests that wait for it end with an error, and so do new ones until it sends", reason)
         with self._lock:
-            self._frozen = reason
+            self.frozen = reason
             for number in self._jobs:
                 self._outbox.put(Cancel(number))
             numbers = [*self._jobs, *self._calls]
         self._end(numbers, EngineDown(reason))
 
     def thaw(self) -> None:
-        if self._frozen is not None:
+        if self.frozen is not None:
             logger.warning("the process of the engine of %s sends again", self.title)
-            self._frozen = None
-
-    @property
-    def closes(self) -> bool:
-        """Whether an engine has been told to close."""
-        return bool(self._closed)
-
-    @property
-    def is_frozen(self) -> bool:
-        return self._frozen is not None
+            self.frozen = None
 
     def _end(self, numbers: Sequence[int], error: EngineDown) -> None:
         for number in numbers:
             self.fail(number, error)
-        self.flush()
-
-    def flush(self) -> None:
-        self._notifier.flush()
+        self.notifier.flush()
 
 
 class _Link:
@@ -713,7 +698,7 @@ class _Link:
                     self._owner.thaw()
                     for answer in answers:
                         self._take(answer)
-                    self._owner.flush()
+                    self._owner.notifier.flush()
                 elif self.child.wait():
                     break
                 else:
@@ -758,7 +743,7 @@ class _Link:
         """Note a silent child, and kill one that does not come back."""
         if self._has_ended:
             return
-        if self.quiet_s >= self._timeouts.frozen_s and not self._owner.is_frozen:
+        if self.quiet_s >= self._timeouts.frozen_s and self._owner.frozen is None:
             self._owner.freeze(self.quiet_s)
         if self.quiet_s >= self._timeouts.frozen_s + self._timeouts.hung_s:
             self._kill("does not come back")
@@ -767,7 +752,7 @@ class _Link:
         """Kill a child whose engine has stalled, or is broken, for long: a new one computes again."""
         is_down = any(state.down is not None for state, _ in self.states.values())
         now_s = time.monotonic()
-        self._stalled_s = (self._stalled_s or now_s) if is_down and not self._owner.closes else 0.0
+        self._stalled_s = (self._stalled_s or now_s) if is_down and not self._owner.closed else 0.0
         if self._stalled_s and now_s - self._stalled_s >= self._timeouts.hung_s:
             self._kill("has an engine that does not work again")
 
