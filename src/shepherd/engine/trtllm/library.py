@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import re
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,7 +26,6 @@ from typing import Any, Literal
 from shepherd.core import EngineDown, EngineError
 from shepherd.engine.base import Scored
 from shepherd.engine.trtllm.arguments import Arguments
-from shepherd.engine.trtllm.faults import with_cure
 
 logger = logging.getLogger(__name__)
 
@@ -204,6 +204,44 @@ def _end(reason: object) -> End:
         case "stop" | "length" | "cancelled":
             return reason
     raise EngineError(f"the request ended with {reason!r}")
+
+
+CURES: tuple[tuple[str, str], ...] = (
+    (
+        r"driver version is insufficient|unsupported (?:toolchain|PTX)|lib(?:cudart|cublas|nvrtc|cudnn)\w*\.so",
+        "the library is for another version of CUDA than this machine has: update the NVIDIA driver, or install the "
+        "library's build for it",
+    ),
+    (
+        r"no NVIDIA driver|no CUDA[- ]capable|no CUDA GPUs|NVML|libcuda\.so|CUDA driver initialization failed",
+        "no NVIDIA GPU can be used here: check it with nvidia-smi, or run a GGUF file of the model with llama.cpp",
+    ),
+    (
+        r"out of memory|OutOfMemory|cudaMalloc|insufficient memory|not enough memory",
+        "the model does not fit the GPUs: choose a smaller n_ctx or gpu_memory, end what else runs on them, or use "
+        "more GPUs",
+    ),
+    (
+        r"(?i:serializ|version tag|engine plan|built (?:for|with) (?:a )?(?:different|another)|compute capability)",
+        "the engine was built for another version of TensorRT or another GPU: build it again on this machine",
+    ),
+    (
+        r"(?i:world[ _]size|tensor_parallel|tp_size|invalid device ordinal|number of GPUs)",
+        "the model is split over another number of GPUs than there is: check gpus in [tensorrt], and nvidia-smi",
+    ),
+    (
+        r"libmpi|mpi4py|MPI_ERR_SPAWN|Open ?MPI",
+        "the library needs Open MPI: install it (apt install openmpi-bin), and do not mix it with another MPI",
+    ),
+)
+"""Pattern of the library's words -> the cure: it names a cause deep inside of CUDA. The words were taken from the
+documentation of CUDA, TensorRT and Open MPI; no error of the real library was seen here."""
+
+
+def with_cure(words: str) -> str:
+    """The library's words, and what to do where it is known."""
+    found = next((cure for pattern, cure in CURES if re.search(pattern, words)), "")
+    return f"{words.rstrip('. ')}; {found}" if found else words
 
 
 def first_line(error: BaseException) -> str:

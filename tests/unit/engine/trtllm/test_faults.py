@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shepherd.engine.trtllm.faults import CURES, with_cure
+from shepherd.engine.trtllm.library import CURES, with_cure
 
 WORDS = (
     ("CUDA driver version is insufficient for CUDA runtime version", "update the NVIDIA driver"),
