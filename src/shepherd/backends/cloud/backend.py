@@ -387,16 +387,13 @@ class CloudBackend:
             body = codec.encode_count(request, self._endpoint(request, model))
             found = await self._fetched(url, body, headers=_headers(request, self.provider))
             if isinstance(found, dict):
-                return TokenCount(self._decoded(codec, found), is_exact=True)
+                try:
+                    return TokenCount(codec.decode_count(found), is_exact=True)
+                except BrokenAnswer as error:
+                    raise BadReply(f"{self.provider.name}: {error}", backend=self.provider.name) from error
             if not found.is_route:  # a server that is compatible, but does not count
                 raise self._error(found, model)
         return TokenCount(self._of(model).estimate.tokens(fit.weight_of(request)), is_exact=False)
-
-    def _decoded(self, codec: CountingCodec, body: Json) -> int:
-        try:
-            return codec.decode_count(body)
-        except BrokenAnswer as error:
-            raise BadReply(f"{self.provider.name}: {error}", backend=self.provider.name) from error
 
     async def _fetched(
         self,
