@@ -79,7 +79,6 @@ class InProcessEngine:
         self.name = name
         self.n_ctx = runtime.n_ctx
         self.n_low = int(runtime.n_ctx * options.low_water)
-        """Tokens of a conversation that an eviction leaves, as nearly as whole turns allow."""
         self.gate = Gate(name, runtime.n_ctx, options.sequences, options.queue, has_grammars=constrainer is not None)
         self._runtime = runtime
         self._draft_model = draft_model
@@ -204,12 +203,7 @@ class InProcessEngine:
         self._watchdog.wake()
 
     def close(self, timeout_s: float = 30.0) -> bool:
-        """Cancel all jobs, save the conversations, end the thread and free the runtime. Saving may take longer than
-        `timeout_s`, as long as the disk makes progress.
-
-        False if the thread makes no progress and does not end. Then the runtime is not freed, and the weights must not
-        be freed either: the thread may still use them.
-        """
+        """As `Engine.close`. Saving may take longer than `timeout_s`, as long as the disk makes progress."""
         self._stopping = True
         self._runtime.interrupt(True)
         self._mailbox.put(_WAKE_UP)

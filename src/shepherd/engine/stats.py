@@ -64,9 +64,8 @@ class SequenceStats:
     background: bool = False
     """Only side tasks have used it: titles, digests."""
     drafted: int = 0
-    """Tokens of the last job that were proposed and checked together ..."""
     accepted: int = 0
-    """... and those of them that the model drew as well."""
+    """Both of the last job, as those of `Done`."""
 
 
 @dataclass(slots=True)
@@ -88,9 +87,8 @@ class CacheStats:
     prefilled_tokens: int = 0
     generated_tokens: int = 0
     drafted_tokens: int = 0
-    """Tokens that were proposed and checked together ..."""
     accepted_tokens: int = 0
-    """... and those of them that the model drew as well; they are in `generated_tokens`."""
+    """Both as those of `Done`; those that were accepted are in `generated_tokens`, too."""
     decodes: int = 0
     decoded_chunks: int = 0
     """Jobs that had a part in a decode, summed over all of them."""

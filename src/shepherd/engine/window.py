@@ -109,9 +109,8 @@ class Turn:
     evicted: int
     """Tokens that have left for it."""
     drafted: int = 0
-    """Tokens that were proposed and checked together ..."""
     accepted: int = 0
-    """... and those of them that the model drew as well."""
+    """Both as those of `Done`."""
 
 
 @dataclass(frozen=True, slots=True)
