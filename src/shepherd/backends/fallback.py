@@ -52,7 +52,6 @@ Attempt = Callable[[str], AsyncGenerator[Event, None]]
 
 
 def can_another_answer(error: ShepherdError) -> bool:
-    """Whether another back end may answer where this error came."""
     return isinstance(error, BackendError | EngineError | ContextFull | Unsupported)
 
 
@@ -95,7 +94,6 @@ class Health:
         return state is not None and state.failures > 0 and (state.is_probed or self._clock() < state.rests_until)
 
     def begin(self, name: str) -> None:
-        """Record that a request starts."""
         if (state := self._states.get(name)) is not None and state.failures:
             state.is_probed = True
 

@@ -11,7 +11,7 @@ An answer's part of a decode is its newest token, and behind that what was draft
 So each token is drawn from what it would have been drawn from without drafts, with its history and its grammar. Only
 what was drawn is ever in the ledger.
 
-Not here: what happens to a decode that fails or has no cells (`recovery.py`). Engine thread only.
+Engine thread only.
 """
 
 from __future__ import annotations
@@ -134,7 +134,6 @@ class DecodeStep:
         return Batch(chunks, tasks, sum(len(chunk.tokens) for chunk in chunks))
 
     def _with_drafts(self, batch: Batch) -> Batch:
-        """The decode of these answers with drafts."""
         n_drafted = 0
         for at, draft in enumerate(self.drafting.drafts(batch.tasks)):
             if draft:

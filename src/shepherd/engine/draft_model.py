@@ -108,8 +108,6 @@ class Line:
 
 
 class DraftModel:
-    """The draft model of one cache."""
-
     def __init__(
         self,
         runtime: Runtime,

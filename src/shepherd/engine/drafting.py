@@ -5,8 +5,7 @@
 
 Each answer takes from the source that promises the most tokens a second. So a text that repeats itself comes first, for
 it costs nothing and holds more often; the draft model guesses where there is no match, or a weak one, if its time pays.
-
-Not here: how long a draft is (`speculation.py`), how it is checked (`decode_step.py`). Engine thread only.
+Engine thread only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What every engine does with a job before it queues it, so that all of them refuse the same jobs in the same words.
-
-Not here: the queue itself, and what a job costs once it has started.
-"""
+"""What every engine does with a job before it queues it, so that all of them refuse the same jobs in the same words."""
 
 from __future__ import annotations
 

@@ -211,7 +211,6 @@ class Scheduler:
         self.queue.post_last()
 
     def _end_cancelled(self) -> None:
-        """End cancelled jobs, and rebase those that have used all positions."""
         for task in list(self.running):
             if task.ticket.cancelled and task.phase != "closing":
                 self.queue.end(task, Done("cancelled"))

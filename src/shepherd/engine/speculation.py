@@ -159,8 +159,6 @@ class Source:
 
 @dataclass(slots=True)
 class Speculation:
-    """The drafts of one answer."""
-
     sources: tuple[Source, ...]
     most: int
     """Tokens of its longest draft."""

@@ -1,10 +1,8 @@
 """The tasks of one cache, waiting and running, and how each of them leaves. Engine thread only.
 
-    add ──▶ waiting ── start ──▶ running ── end ──▶ its sequence idles ── post_last: figures, then its last step
-               ▲                    │
-               └───── requeue ──────┘            preempted, or its sequence was lost
-
-Not here: which task starts (`admission.py`), what is computed (`decode_step.py`).
+add ──▶ waiting ── start ──▶ running ── end ──▶ its sequence idles ── post_last: figures, then its last step
+           ▲                    │
+           └───── requeue ──────┘            preempted, or its sequence was lost
 """
 
 from __future__ import annotations

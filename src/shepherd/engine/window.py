@@ -5,8 +5,6 @@
 
 Without a feed nothing is made. A picture is made together with the figures of the same moment (`TaskQueue.publish`), so
 the two agree. A feed that is not read gets a fresh whole picture in place of a growing queue.
-
-Not here: which tokens of a message are what (`backends/local`), who sees what (`server/endpoints/window.py`).
 """
 
 from __future__ import annotations
@@ -51,8 +49,6 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One sequence, whole."""
-
     seq: Seq
     session: str | None
     owner: str

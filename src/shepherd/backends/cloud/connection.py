@@ -34,8 +34,6 @@ class Unheard(httpcore2.ReadError):
 
 
 class WatchedStream(httpcore2.AsyncNetworkStream):
-    """One connection."""
-
     def __init__(self, stream: httpcore2.AsyncNetworkStream, until: float) -> None:
         """`until`: the time of the event loop at which it must be open."""
         self._stream = stream

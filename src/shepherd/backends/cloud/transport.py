@@ -7,7 +7,6 @@
 One call is one attempt; `backend.py` decides about another. Cancelling a call closes its connection at once. What an
 answer is shows its first byte, not its `Content-Type`. Keys go into headers: nothing here puts a header into a message
 or a log. Source for proxies and certificates, where none are given: the variables of the environment that httpx2 reads.
-Not here: the connections (`connection.py`).
 """
 
 from __future__ import annotations

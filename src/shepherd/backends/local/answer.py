@@ -39,8 +39,6 @@ from shepherd.engine.base import Admitted, Done, Prefill, PromptScores, Scored, 
 
 
 class Answer:
-    """Turns the steps of one job into the events of one answer."""
-
     def __init__(
         self,
         parser: Parser,

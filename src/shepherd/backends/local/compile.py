@@ -5,8 +5,6 @@
 
 What is kept of earlier requests comes in as values (`Prepared`), so the same input gives the same tokens. The encoder
 keeps chunks of text, and a warning is logged once; nothing else here has a state. Any thread.
-
-Not here: what is kept and looked up (`kept_prefix.py`), and whether the prompt fits (`token_budget.py`).
 """
 
 from __future__ import annotations
@@ -140,7 +138,6 @@ class Compiler:
         return request.reasoning or self._thinking
 
     def template_for(self, request: Request) -> Template:
-        """The template that renders this request."""
         return self._with_tools if _offered(request) else self._template
 
     def compile(self, prepared: Prepared) -> Compiled:

@@ -19,8 +19,6 @@ A request carries its whole history, but clients drop or rewrite parts of it, an
 All of it is found by a hash of the messages (`prefix_hash.py`), and by the session where a client names one; what is of
 another owner is never found. All of it is bounded: the least recently used leaves first, which costs a prefill and
 nothing else.
-
-Not here: how kept characters get into a prompt (`splice.py`, `dialects.render.replay`).
 """
 
 from __future__ import annotations
@@ -427,7 +425,6 @@ class KeptDays:
             self._days.keep(prefix, day)
 
     def day_of(self, request: Request, today: datetime) -> datetime:
-        """When the conversation of this request began."""
         seen = prefix_hashes(request.messages, apart(request))
         if not seen:
             return today

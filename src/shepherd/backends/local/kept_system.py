@@ -76,8 +76,6 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What stands before the messages of a conversation."""
-
     system: tuple[Message, ...]
     tools: tuple[ToolSpec, ...]
 
@@ -87,7 +85,6 @@ class Head:
         return text_hash(repr(([message.text for message in self.system], shapes)))
 
     def of(self, request: Request) -> Request:
-        """The request with this head."""
         behind = request.messages[leading_systems(request.messages) :]
         return replace(request, messages=(*self.system, *behind), tools=self.tools)
 

@@ -54,8 +54,6 @@ def fit(schema: Any) -> Fitted:
 
 @dataclass(slots=True)
 class Rewriter:
-    """The rewriting of one schema."""
-
     document: Mapping[str, Any]
     left_out: list[Path] = field(default_factory=list)
     path: Path = ()

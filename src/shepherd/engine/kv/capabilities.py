@@ -29,8 +29,6 @@ SHIFTABLE_CACHES = frozenset({"f32", "f16", "q8_0"})
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts from the file, the library and the options."""
-
     architecture: str
     rope: Rope = "neox"
     scaling: str = "none"
@@ -89,7 +87,6 @@ RULES = (
 
 
 def memory(facts: Facts) -> Memory:
-    """The capabilities of a context with these facts."""
     taken: frozenset[Capability] = frozenset()
     reasons = []
     for rule in RULES:
@@ -120,5 +117,4 @@ def repeatable(memory: Memory, piece: int) -> Memory:
 
 
 def is_shift_fatal(facts: Facts) -> bool:
-    """Whether a shift would abort the process."""
     return any(rule.fatal and rule.holds(facts) for rule in RULES)

@@ -21,8 +21,6 @@ CHECKPOINT_BYTES = 2**30
 
 
 class Checkpoints:
-    """The checkpoints of all sequences of one pool."""
-
     def __init__(self, runtime: Runtime, ledger: Ledger, cap: int) -> None:
         """`cap`: bytes; those of conversations in the tiers count there."""
         self._runtime = runtime

@@ -49,7 +49,6 @@ class Limits:
 
     @property
     def n_low(self) -> int:
-        """Tokens that stay after an eviction, as nearly as whole turns allow."""
         return int(self.n_ctx * self.low_water)
 
 
@@ -68,8 +67,6 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a prompt comes into the cache."""
-
     source: Resident | None
     length: int
     """Logical tokens of the source that stay, evicted ones included."""

@@ -21,8 +21,6 @@ _FLOAT_P = ctypes.POINTER(ctypes.c_float)
 
 
 class Lora(NamedTuple):
-    """A LoRA that is loaded."""
-
     handle: Any
 
 

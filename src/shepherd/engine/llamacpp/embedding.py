@@ -32,8 +32,6 @@ _MOST_NUMBERS = 2**24
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """The vectors of some inputs."""
-
     vectors: Vectors
     """[n_inputs, dim], rows of length 1. Without pooling: a row for each token, input after input, of any length."""
     n_tokens: tuple[int, ...]

@@ -66,8 +66,6 @@ def _declared(function: Any, result: Any, *arguments: Any) -> Any:
 
 
 class FAST:
-    """Calls of about a microsecond, which keep the interpreter lock."""
-
     _lib = ctypes.PyDLL(C._lib._name)
     seq_rm = _declared(_lib.llama_memory_seq_rm, ctypes.c_bool, _POINTER, _INT, _INT, _INT)
     seq_cp = _declared(_lib.llama_memory_seq_cp, None, _POINTER, _INT, _INT, _INT, _INT)

@@ -1,7 +1,4 @@
-"""The machine as a computation sees it: the processors that it may use, and an id for results that hold here only.
-
-Not here: features of the CPU and the build of the library (`library.py`, `selftest.py`).
-"""
+"""The machine as a computation sees it: the processors that it may use, and an id for results that hold here only."""
 
 from __future__ import annotations
 

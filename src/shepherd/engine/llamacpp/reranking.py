@@ -6,8 +6,6 @@ A file with a template named `rerank` is a decoder that was asked a question abo
 given the two texts, with the tokens between them that its vocabulary asks for. Both are as llama-server writes them, so
 that scores are the same; but here no text of a pair becomes a control token, and `{document}` in a query stays what it
 is.
-
-Not here: which documents are sent back, in which order, and in whose protocol (`wire/rerank.py`).
 """
 
 from __future__ import annotations

@@ -67,8 +67,6 @@ def _order(version: str) -> tuple[float, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """Of one request."""
-
     sampling: dict[str, Any]
     """Keywords of `SamplingParams`."""
     guide: dict[str, Any] | None = None

@@ -51,8 +51,6 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Sendable:
-    """How a prompt goes to the library."""
-
     tokens: array[int]
     gone: tuple[Range, ...]
     """Of the prompt, all that is left out."""

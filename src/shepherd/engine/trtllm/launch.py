@@ -60,8 +60,6 @@ COMPLAINT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How the processes of one model start."""
-
     command: tuple[str, ...]
     environment: Mapping[str, str]
     """All of it; nothing is inherited beside it."""

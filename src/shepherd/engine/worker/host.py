@@ -355,8 +355,6 @@ def _shown(error: Exception) -> ShepherdError:
 
 
 class _LogHandler(logging.Handler):
-    """Sends records to the parent, where they are logged."""
-
     def __init__(self, host: _Host) -> None:
         super().__init__()
         self._host = host

@@ -103,8 +103,6 @@ CALLS = frozenset({"clear", "evict", "held", "beginning_with", "tokens"})
 
 
 class Close(NamedTuple):
-    """Close an engine."""
-
     number: int
     engine: int
     timeout_s: float
