@@ -115,7 +115,9 @@ class Admission:
                     planned, source = replace(planned, source=restored), replace(found.match, resident=restored)
                 recent = self.pool.recent(job.owner)
                 diverged = decision_log.find_divergence(recent, task.tokens, job, source)
-                n_source = self._n_usable(task, source) if source else 0
+                n_source = len(source.resident) if source else 0
+                if source and self.pool.ledger.memory.piece:  # what a prompt of this length uses that begins with it
+                    n_source = source.resident.reach(min(n_source, len(task.tokens) - 1), self.pool.ledger.memory)
                 # Before the plan cuts the sequence.
                 missed = self.pool.display.is_on and decision_log.find_miss(
                     task.tokens, job, source, n_source=n_source, show=self.show, at_s=time.time()
@@ -142,11 +144,6 @@ class Admission:
         return self.pool.find(
             task.tokens, job.owner, holes=holes, spans=job.spans, without=refused, bad=bad, least_gain=WORTH_LOADING
         )
-
-    def _n_usable(self, task: Task, source: Match) -> int:
-        """How much of a sequence a prompt of this length uses that begins with all of it."""
-        memory, n = self.pool.ledger.memory, len(source.resident)
-        return source.resident.reach(min(n, len(task.tokens) - 1), memory) if memory.piece else n
 
     def _fetch(self, task: Task, key: str) -> bool:
         """Start reading a snapshot from disk; False after `MAX_FETCHES` reads for this job."""

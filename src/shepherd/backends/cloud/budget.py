@@ -148,18 +148,15 @@ class Spending:
         file = self._file(self._day)
         if not file.exists():
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._drop_old()
+            for old in self._folder.glob(f"????-??-??{_ENDING}"):
+                if old.stem < self._oldest():
+                    old.unlink(missing_ok=True)
         descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             if os.write(descriptor, line) < len(line):
                 raise OSError(0, "the disk is full")
         finally:
             os.close(descriptor)
-
-    def _drop_old(self) -> None:
-        for file in self._folder.glob(f"????-??-??{_ENDING}"):
-            if file.stem < self._oldest():
-                file.unlink(missing_ok=True)
 
     def _read_new(self, name: str) -> Mapping[str, Used]:
         """What a day has taken, with the new lines of its file."""

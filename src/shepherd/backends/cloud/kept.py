@@ -75,7 +75,7 @@ class KeptAnswers:
         for key in _keys(message, question):
             known = held.find((origin, key))
             # A client that sends other seals, or all of them, decides about them.
-            if known is not None and _same_content(known, message) and seals < _seals(known):
+            if known is not None and _said(known) == _said(message) and seals < _seals(known):
                 return _with_ids(known, [call.id for call in message.calls])
         return message
 
@@ -133,17 +133,14 @@ def _seals(message: Message) -> frozenset[str]:
 def _keys(message: Message, question: str) -> list[bytes]:
     """By the ids of its calls, and by the question and its text: the ids of a client may be its own. The same words
     behind another question are another answer."""
-    said = [message.text.strip(), *(each for call in message.calls for each in (call.name, _meaning(call.arguments)))]
-    keys = [("said", question, *said)]
+    keys = [("said", question, *_said(message))]
     if ids := [call.id for call in message.calls]:
         keys.insert(0, ("ids", *ids))
     return [blake2b(json.dumps(key).encode(), digest_size=16).digest() for key in keys]
 
 
-def _same_content(known: Message, message: Message) -> bool:
-    return known.text.strip() == message.text.strip() and [
-        (call.name, _meaning(call.arguments)) for call in known.calls
-    ] == [(call.name, _meaning(call.arguments)) for call in message.calls]
+def _said(message: Message) -> list[str]:
+    return [message.text.strip(), *(each for call in message.calls for each in (call.name, _meaning(call.arguments)))]
 
 
 def _meaning(arguments: str) -> str:

@@ -10,7 +10,6 @@ A key goes into a header and nowhere else: never into an address, a message or `
 
 from __future__ import annotations
 
-import functools
 import importlib
 import logging
 import re
@@ -305,7 +304,7 @@ class Provider:
         return f"set {where}, or {way}" if where else way
 
     def codec(self) -> ClientCodec:
-        return _codec(self.paths.codec)
+        return cast(ClientCodec, importlib.import_module(self.paths.codec))  # modules are codecs
 
     def url(self, path: str, model: str = "") -> str:
         name = quote(model if "/" in model else f"models/{model}", safe="/")
@@ -327,11 +326,6 @@ class Provider:
         found = {word for value in given for word in (value, value.removeprefix("Bearer "))}
         # Shorter ones are words such as "EMPTY", which servers without keys get.
         return tuple(sorted((each for each in found if len(each) >= 8), key=len, reverse=True))
-
-
-@functools.cache
-def _codec(module: str) -> ClientCodec:
-    return cast(ClientCodec, importlib.import_module(module))  # modules are codecs
 
 
 def provider_of(

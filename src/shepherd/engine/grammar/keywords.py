@@ -316,7 +316,7 @@ def split_look_ahead(pattern: str) -> list[str] | None:
         return None
     rest, found = pattern[1:], list[str]()
     while (look := _LOOK.match(rest)) and len(found) < MAX_LOOKS:
-        end = _end_of_group(rest)
+        end = next((at for at, sign, depth in _places(rest) if sign == ")" and depth == 0), None)
         if end is None:
             return None
         inner, rest = rest[look.end() : end], rest[end + 1 :]
@@ -328,7 +328,8 @@ def split_look_ahead(pattern: str) -> list[str] | None:
                 return None
             letter, said = refused[0]
             found.append(said.format(letter=letter, other=_negated(letter)))
-    if not found or any(map(_LOOK_AROUND.search, (*found, rest))) or _has_choice(rest):
+    has_choice = any(sign == "|" and depth == 0 for _, sign, depth in _places(rest))
+    if not found or any(map(_LOOK_AROUND.search, (*found, rest))) or has_choice:
         return None
     return [*found, f"^{rest}"]
 
@@ -363,14 +364,6 @@ def _places(pattern: str) -> Iterator[tuple[int, str, int]]:
             depth -= sign == ")"
             yield found.start(), sign, depth
             depth += sign == "("
-
-
-def _end_of_group(pattern: str) -> int | None:
-    return next((at for at, sign, depth in _places(pattern) if sign == ")" and depth == 0), None)
-
-
-def _has_choice(pattern: str) -> bool:
-    return any(sign == "|" and depth == 0 for _, sign, depth in _places(pattern))
 
 
 def _pattern(node: Node, *_: object) -> bool:

@@ -238,11 +238,8 @@ class GrammarMask:
         allowed = self._np.unpackbits(self._bytes, bitorder="little", count=self._n_vocab)
         allowed[self._control_ids] = 0
         if self._ending is not None:
-            self._ending.restrict(allowed, self._takes)
+            self._ending.restrict(allowed, lambda tokens: self._matcher.validate_tokens([*tokens]) == len(tokens))
         return allowed
-
-    def _takes(self, tokens: Sequence[int]) -> bool:
-        return bool(self._matcher.validate_tokens(list(tokens)) == len(tokens))
 
     def _fail(self) -> NoReturn:
         self._failed()

@@ -563,10 +563,6 @@ def common_prefix(a: array[int], b: array[int]) -> int:
     return low
 
 
-def common_suffix(a: array[int], b: array[int]) -> int:
-    return common_prefix(a[::-1], b[::-1])
-
-
 def find_last(run: array[int], tokens: array[int], start: int = 0) -> int | None:
     """The index at which `run` stands last in `tokens`, from `start` on; None if nowhere. O(n), at memory speed."""
     sought, text, size = run.tobytes(), tokens.tobytes(), tokens.itemsize

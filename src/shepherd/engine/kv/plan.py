@@ -23,7 +23,7 @@ from shepherd.engine.kv.ledger import (
     NoRoom,
     Resident,
     TurnEviction,
-    common_suffix,
+    common_prefix,
     find_last,
     usable,
 )
@@ -172,7 +172,7 @@ def find_tail(source: Resident, tokens: array[int], length: int, memory: Memory)
         if len(anchor) < ANCHOR or (at := find_last(anchor, tokens, length)) is None:
             continue
         end = at + ANCHOR
-        n = common_suffix(source.tokens[length:stop], tokens[length:end])
+        n = common_prefix(source.tokens[length:stop][::-1], tokens[length:end][::-1])
         start, at = stop - n, end - n
         n -= end == len(tokens)  # the last token is always computed
         if n < WORTH_SPLICING or source.n_resident_in(start, start + n) < n:

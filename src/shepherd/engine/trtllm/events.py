@@ -93,7 +93,7 @@ class BlockIndex:
             elif kind == "updated":
                 self._update(detail)
             elif kind == "removed":
-                for hash_ in _hashes(detail.get("block_hashes")):
+                for hash_ in (each for each in _list(detail.get("block_hashes")) if isinstance(each, int)):
                     block = self._forget(hash_)
                     n += 1
                     tokens += block.n if block is not None else self.block_size
@@ -280,10 +280,6 @@ def _flat(events: object) -> Iterator[Mapping[str, Any]]:
 
 def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _hashes(value: object) -> list[int]:
-    return [hash_ for hash_ in _list(value) if isinstance(hash_, int)]
 
 
 def _token_ids(value: object) -> Iterator[int]:

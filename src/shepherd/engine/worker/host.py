@@ -81,7 +81,9 @@ def serve(*beside: object) -> int:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         build, workplace = host.first()
         threading.Thread(target=host.read, name="worker-reader", daemon=True).start()
-        _log_to(host, build)
+        logging.getLogger().addHandler(_LogHandler(host))
+        for name, level in build.levels.items():
+            logging.getLogger(name).setLevel(level)
         last = beside or (workplace,)
         with host.beating():  # the import of a large library takes long, too
             model: RemoteModel = pkgutil.resolve_name(build.factory)(*build.arguments, *last)
@@ -361,9 +363,3 @@ class _LogHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._host.say(Logged(record.name, record.levelno, self.format(record)))
-
-
-def _log_to(host: _Host, build: Build) -> None:
-    logging.getLogger().addHandler(_LogHandler(host))
-    for name, level in build.levels.items():
-        logging.getLogger(name).setLevel(level)
