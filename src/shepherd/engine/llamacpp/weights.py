@@ -153,13 +153,6 @@ class Weights:
             self.handle = 0
 
     @property
-    def description(self) -> str:
-        """Such as `llama 5M F16`."""
-        buffer = ctypes.create_string_buffer(256)
-        C.llama_model_desc(self.handle, buffer, len(buffer))
-        return buffer.value.decode("utf-8", "replace")
-
-    @property
     def chat_template(self) -> str | None:
         text: bytes | None = C.llama_model_chat_template(self.handle, None)
         return text.decode("utf-8", "replace") if text is not None else None
