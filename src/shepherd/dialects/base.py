@@ -1,7 +1,4 @@
-"""The interfaces between messages and text: a rendered prompt, a parser, and a model family.
-
-Not here: how a template is run (`render`), how text is scanned (`parse`), the families (one file each).
-"""
+"""The interfaces between messages and text: a rendered prompt, a parser, and a model family."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Finds the dialect of a model, and parses a whole output at once.
 
-The template decides, never the name of a file: a renamed model still writes as it was trained. Not here: streaming
-(`Dialect.parser`) and prompts (`render`).
+The template decides, never the name of a file: a renamed model still writes as it was trained.
 """
 
 from __future__ import annotations

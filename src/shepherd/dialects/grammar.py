@@ -13,8 +13,6 @@ lazy one as soon as it is complete and any other one as late as possible, and ne
 trigger that ends it are one lazy expression. Free text must not begin like a thought, or the trigger would be found
 inside of a thought. Literals are cut behind their blanks: a literal that begins with the whole of another one would
 keep the lexer from accepting the other.
-
-Not here: which schemas a grammar can express (`Fit`), and the use of the grammar (`backends.local.constrain`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The Starlette application: its paths, the order of its middleware, and the errors that no endpoint answers.
 
-    request id ─ CORS ─ authentication ─ admission ─ plain path ─ router ─▶ a row of `routes`, 404, 405
-
-Not here: how a row is answered (`endpoints/handler.py`), how a port is opened (`http/listen.py`).
+request id ─ CORS ─ authentication ─ admission ─ plain path ─ router ─▶ a row of `routes`, 404, 405
 """
 
 from __future__ import annotations

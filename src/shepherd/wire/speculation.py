@@ -1,10 +1,8 @@
 """Drafts of the answer: what a body says of them, in the words of this server, of llama-server and of OpenAI.
 
-    "speculative": false                                             ─▶ speculate = 0
-    "speculative": 8      "speculative.n_max": 8                     ─▶ speculate = 8
-    "prediction": {"type": "content", "content": "def area(r): …"}   ─▶ predicted = ("def area(r): …",)
-
-Not here: where drafts come from, and how they are checked (the engine).
+"speculative": false                                             ─▶ speculate = 0
+"speculative": 8      "speculative.n_max": 8                     ─▶ speculate = 8
+"prediction": {"type": "content", "content": "def area(r): …"}   ─▶ predicted = ("def area(r): …",)
 """
 
 from __future__ import annotations

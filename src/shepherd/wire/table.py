@@ -1,9 +1,7 @@
 """The fields of a body as a table: the decoder reads what the table lists, and `/docs` shows the same table.
 
-    Field("n", integer(1, 16), "Choices.", default=1) ─┬─ read_fields ─▶ {"n": 1}
-                                                       └─ body_schema ─▶ {"n": {"type": "integer", "minimum": 1, ...}}
-
-Not here: how a single value is checked (`base.Fields`).
+Field("n", integer(1, 16), "Choices.", default=1) ─┬─ read_fields ─▶ {"n": 1}
+                                                   └─ body_schema ─▶ {"n": {"type": "integer", "minimum": 1, ...}}
 """
 
 from __future__ import annotations

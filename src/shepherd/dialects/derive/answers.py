@@ -1,9 +1,7 @@
 """What a chat template prints around its answers: calls, thoughts and texts whose words are sentinels.
 
-    ...probeuser<end><assistant>   <think>probethought</think>probeanswer<call>...</call>   <end>
-                 head              an answer, as the model writes it                        end
-
-Not here: the markup of a call (`calls`).
+...probeuser<end><assistant>   <think>probethought</think>probeanswer<call>...</call>   <end>
+             head              an answer, as the model writes it                        end
 """
 
 from __future__ import annotations

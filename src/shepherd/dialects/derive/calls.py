@@ -1,9 +1,7 @@
 """The markup of a template's calls, taken from what it prints around the sentinels of one.
 
-    before            name   inside                     after              between two calls
-    <tool_call>{"name": "NAME", "arguments": {... 734   }}</tool_call>     }}</tool_call><tool_call>{"name": "
-
-Not here: whether a guess holds (`proof`), what an answer is (`answers`).
+before            name   inside                     after              between two calls
+<tool_call>{"name": "NAME", "arguments": {... 734   }}</tool_call>     }}</tool_call><tool_call>{"name": "
 """
 
 from __future__ import annotations

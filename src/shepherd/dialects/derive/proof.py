@@ -1,7 +1,4 @@
-"""Whether a dialect reads back what a template prints, and what it would write itself.
-
-Not here: the guesses (`calls`).
-"""
+"""Whether a dialect reads back what a template prints, and what it would write itself."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What a family writes around its thoughts and calls, as data, and how markers are found in a stream.
-
-Not here: what the scanner does at a marker (`scanner`), where the inside of a call ends (`bodies`), how a call is
-written for constrained output (`spelling`).
-"""
+"""What a family writes around its thoughts and calls, as data, and how markers are found in a stream."""
 
 from __future__ import annotations
 

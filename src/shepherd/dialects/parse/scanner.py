@@ -19,8 +19,6 @@ The rules, each of them tested:
 * A stray closer is markup if it starts or ends a line or a block lacks its closer; else it is text.
 * A call is reported when it is complete, never in part (SCN-18).
 * Every character is in exactly one event, or in markup, or a blank beside markup (SCN-20).
-
-Not here: the markup of a family (one file each), the arguments of a call (`call`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A dialect as data: tags around thoughts, tags around calls. A family is one value of `TagDialect`.
-
-Not here: the families themselves (one file each), and how they are chosen (`detection`).
-"""
+"""A dialect as data: tags around thoughts, tags around calls. A family is one value of `TagDialect`."""
 
 from __future__ import annotations
 

@@ -1,14 +1,12 @@
 """Raw parameter text to JSON, by the tool's schema, for the families that write values without quotes.
 
-    schema          text      JSON          because
-    string          3         "3"           any characters are a string
-    integer         3         3             other values are sliced out verbatim: 64 bits and 1.10 survive
-    boolean         False     false         Python's words and quotes are repaired
-    string | null   None      null          such a string is unlikely
-    integer         about 3   "about 3"     delivered as written: the tool reports the error
-    unknown         3         3             JSON and Python, as long as it is no string: its quotes would be its own
-
-Not here: where a value ends in the output (`bodies`).
+schema          text      JSON          because
+string          3         "3"           any characters are a string
+integer         3         3             other values are sliced out verbatim: 64 bits and 1.10 survive
+boolean         False     false         Python's words and quotes are repaired
+string | null   None      null          such a string is unlikely
+integer         about 3   "about 3"     delivered as written: the tool reports the error
+unknown         3         3             JSON and Python, as long as it is no string: its quotes would be its own
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Messages become the OpenAI-shaped dicts that templates expect; every string carries its origin. What a template does not
 take (`Capabilities`) is folded into the messages that it takes; nothing is left out. Folding looks back, never ahead: a
-later message changes nothing before it, or every turn would lose the cache. Not here: how the capabilities are probed
-(`probe`).
+later message changes nothing before it, or every turn would lose the cache.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ probed once per template with tiny conversations). So a conversation stays well 
 
     <|im_start|>user\\n Hello <|im_end|>\\n │ <|im_start|>assistant\\n Hi. <|im_end|>\\n │ <|im_start|>user\\n ...
     header              text  trailer      cut
-
-Not here: which messages are a turn, and which tokens a segment of text becomes (`backends.local.turns`).
 """
 
 from __future__ import annotations

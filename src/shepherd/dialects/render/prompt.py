@@ -1,8 +1,4 @@
-"""A request as the prompt of one model: runs the template, switches thinking, and finds what the prompt leaves open.
-
-Not here: how templates are run (`template`), how earlier answers get their own characters back (`replay`), the meaning
-of the answer's markup (`scanner`).
-"""
+"""A request as the prompt of one model: runs the template, switches thinking, and finds what the prompt leaves open."""
 
 from __future__ import annotations
 

@@ -7,8 +7,6 @@ whole result counts as request text, which is the safe side.
 
     "<|im_start|>user\\n" + content + "<|im_end|>\\n"
      └── no span ────────┘ └ (17, 22, 3): message 3
-
-Not here: what jinja does outside of `str` (`environment`), and the marking of request text (`conversation`).
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ it; only if it finds the same words and the same calls are the characters replac
 something, usually an old thought, it has a reason: that answer stays as the template has it.
 
 Only remembered pieces can be control tokens. A client's messages decide which of them stand where, never what they are.
-Not here: where they are remembered (`backends.local.kept_prefix`).
 """
 
 from __future__ import annotations

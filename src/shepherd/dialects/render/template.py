@@ -2,8 +2,7 @@
 
 The whole conversation is rendered at once, never message by message, for templates look at neighbours (T1). The
 capabilities of a template are probed once (`probe`). A template that fails raises an error; there is no other template
-to fall back to (T12). Not here: how origins survive (`provenance`, `environment`), how messages are shaped
-(`conversation`), what the result opens (`prompt`).
+to fall back to (T12).
 
 Some templates print the date. A caller that renders a conversation again passes the date of the first time (`now`):
 otherwise the prompt changes at midnight and nothing of it is in the cache any more (K8).

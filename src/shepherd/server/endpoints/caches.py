@@ -1,7 +1,4 @@
-"""What the engines hold, as the JSON of `GET /v1/caches`, and back: one shape for the server and for `shepherd top`.
-
-Not here: where the figures come from (`engine/stats.py`), and how they are displayed (`cli/command/top.py`).
-"""
+"""What the engines hold, as the JSON of `GET /v1/caches`, and back: one shape for the server and for `shepherd top`."""
 
 from __future__ import annotations
 

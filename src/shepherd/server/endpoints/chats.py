@@ -5,8 +5,6 @@
 
 The chats run tools on this machine, so that no page of another origin may send a request (`caller.check_page`). An open
 server answers programs of this machine only. A key of one user among others has the chats of that user.
-
-Not here: what a chat is (`app/chats/chats.py`), and the JSON of messages and events (`app/chats/view.py`).
 """
 
 from __future__ import annotations

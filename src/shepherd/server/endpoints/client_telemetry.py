@@ -1,7 +1,4 @@
-"""The telemetry that clients send to their vendor, and so to us: accepted, not read, not kept, not passed on.
-
-Not here: our own traces and metrics (`server/observe`).
-"""
+"""The telemetry that clients send to their vendor, and so to us: accepted, not read, not kept, not passed on."""
 
 from __future__ import annotations
 

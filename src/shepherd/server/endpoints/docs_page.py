@@ -1,7 +1,4 @@
-"""The page at `/docs`: the OpenAPI document as HTML that a browser reads without scripts and without another host.
-
-Not here: what the document says (`openapi.py`), and the list of endpoints at `/` (`status`).
-"""
+"""The page at `/docs`: the OpenAPI document as HTML that a browser reads without scripts and without another host."""
 
 from __future__ import annotations
 

@@ -7,8 +7,6 @@
 The status line waits for the first event, so that a prompt that does not fit is a real 400 and a full queue a real 429.
 Three tasks run at the same time: the pump takes events as fast as they come, the sender writes what the client
 can read, and `while_connected` waits for the client to disconnect.
-
-Not here: what the bytes mean (`wire`), which model answers (the service), records and errors (`handler`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """What llama-server tells about itself, for clients that look there: `/props`, `/slots`, and `/apply-template`; and
 `/lora-adapters`, which can be changed.
-
-Not here: completions and tokens, which are rows of `routes`.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@
                ─ logging/setLevel, a progressToken ───▶ the lines that a tool reports come as notifications
 
 The SDK speaks the protocol, in all its revisions; this file maps it to tools. A tool that fails is a result with
-`isError`, which the calling model reads; only a name that no tool has is an error of the protocol. Not here: what is
-offered, and what it may do (`app`).
+`isError`, which the calling model reads; only a name that no tool has is an error of the protocol.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The prompts and resources of an `Offer`, and completion of their names, as the MCP server's methods.
-
-Not here: tools, connections and the log (`mcp.py`), and what there is (`tools/offer.py`).
-"""
+"""The prompts and resources of an `Offer`, and completion of their names, as the MCP server's methods."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`/v1/memory/*`: the paths of the memory, one row each. Adding a path is adding a row.
-
-Not here: how a request is read, checked and answered (`memory_request`), and how the memory searches (`memory`).
-"""
+"""`/v1/memory/*`: the paths of the memory, one row each. Adding a path is adding a row."""
 
 from __future__ import annotations
 

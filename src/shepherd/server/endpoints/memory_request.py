@@ -8,8 +8,6 @@ is refused: a misspelt limit must not make a `forget` larger than the client wan
 The header `x-shepherd-user` or the field `user` names the user; without either it is the owner, whose keys they are. A
 key that is bound to a user acts as no other one.
 Without keys only programs on this machine get an answer, at any address of the server.
-
-Not here: the rows (`memory`), and the check of keys (`auth`).
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@
     models[]   Codex's, in the same body: the size of the context, and what a model can do
     data[]     Anthropic's, for clients that send its version header
 
-and `/v1/models/here`: what is on this machine, served or not. Not here: the list of models (the service), and the
-choice of a model by its name (the router).
+and `/v1/models/here`: what is on this machine, served or not.
 """
 
 from __future__ import annotations

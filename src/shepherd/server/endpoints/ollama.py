@@ -1,9 +1,7 @@
 """Ollama's endpoints about models: the list, the loaded ones, one model, loading and unloading.
 
-    GET  /api/tags  /api/ps  /api/version          POST /api/show  /api/copy    DELETE /api/delete
-    the rest of /api/ (push, create, blobs): refused with a message that names the way to do it
-
-Not here: `/api/chat`, `/api/generate` and `/api/embed`, which are rows of `routes`; `/api/pull` (`pull.py`).
+GET  /api/tags  /api/ps  /api/version          POST /api/show  /api/copy    DELETE /api/delete
+the rest of /api/ (push, create, blobs): refused with a message that names the way to do it
 """
 
 from __future__ import annotations

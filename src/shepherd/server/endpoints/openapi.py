@@ -1,7 +1,4 @@
-"""The OpenAPI document of the rows: `/openapi.json`, and what `/docs` shows.
-
-Not here: the schemas of bodies and parameters (the rows), the page (`docs_page.py`).
-"""
+"""The OpenAPI document of the rows: `/openapi.json`, and what `/docs` shows."""
 
 from __future__ import annotations
 

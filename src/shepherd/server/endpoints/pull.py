@@ -4,8 +4,7 @@
     {"status": "verifying sha256 digest"} · {"status": "writing manifest"} · {"status": "success"}
 
 A model that the server has is a success at once: many clients pull before they ask. When the client disconnects, the
-pull ends; what was transferred is kept for the next one. Not here: the pull (`models/pull`), the right to it
-(`app/directory`).
+pull ends; what was transferred is kept for the next one.
 """
 
 from __future__ import annotations

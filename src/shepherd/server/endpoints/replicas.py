@@ -1,7 +1,4 @@
-"""`/v1/replicas`: the servers of each provider that has several; one can be taken out, and put back.
-
-Not here: which one answers (`backends/replicas.py`), and the commands that ask these paths (`cli/command/replicas.py`).
-"""
+"""`/v1/replicas`: the servers of each provider that has several; one can be taken out, and put back."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`/v1/responses/{id}`: stored answers, for their owner to read and to delete.
-
-Not here: how an answer is generated (`generate`) and stored (`response_store`).
-"""
+"""`/v1/responses/{id}`: stored answers, for their owner to read and to delete."""
 
 from __future__ import annotations
 

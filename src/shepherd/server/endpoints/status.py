@@ -1,7 +1,4 @@
-"""What the server reports about itself: its health, its paths, its caches and metrics; and how a cache is emptied.
-
-Not here: the JSON of a cache (`caches`), and how requests are counted (`observe/metrics`).
-"""
+"""What the server reports about itself: its health, its paths, its caches and metrics; and how a cache is emptied."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 The files are those of the folder `server/web`, as they are there: nothing is built. They hold no secret and need no
 key; all that the page shows comes over the API, which asks for one. A path is looked up in the list of the folder's
 files, so none leads out of it. Every file has an `ETag`: a browser asks each time, and gets 304 while it is unchanged.
-
-Not here: what the page does (`server/web/js`), the list of endpoints that programs get at `/` (`status`).
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@
   DNS rebinding needs a public name that resolves to 127.0.0.1, that is a name with a dot; so IP addresses, single
   labels, `.localhost` and `.internal` (reserved, used by Docker) pass, other names do not.
 
-Decisions use `scope["path"]`, what the router sees, never the raw target. Not here: how many requests a caller may send
-(`admission`).
+Decisions use `scope["path"]`, what the router sees, never the raw target.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Reads the body of a request up to a limit, and sends an answer as one JSON body. The codecs interpret the bytes.
-
-Not here: what compressed bytes stand for (`content_encoding.py`).
-"""
+"""Reads the body of a request up to a limit, and sends an answer as one JSON body. The codecs interpret the bytes."""
 
 from __future__ import annotations
 

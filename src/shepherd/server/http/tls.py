@@ -1,8 +1,6 @@
 """TLS: the certificate of a server and its key, read and tried before the port opens, and read again when they change.
 
-    two files ─▶ context ─▶ a handshake in memory, with a client that trusts this certificate alone ─▶ its faults
-
-Not here: how connections are served (`listen`), which certificates of others are trusted (`models/pull/network`).
+two files ─▶ context ─▶ a handshake in memory, with a client that trusts this certificate alone ─▶ its faults
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""OpenAI's `POST /v1/embeddings`: texts or tokens to vectors, as lists of numbers or packed in base64.
-
-Not here: which model makes the vectors, and what it does with an input that is too long (the service).
-"""
+"""OpenAI's `POST /v1/embeddings`: texts or tokens to vectors, as lists of numbers or packed in base64."""
 
 from __future__ import annotations
 

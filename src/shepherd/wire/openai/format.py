@@ -1,7 +1,6 @@
 """The form of the visible answer in OpenAI-like bodies: `response_format` and its cousins, at most one of them.
 
-The cousins are llama.cpp's (`grammar`, `json_schema`) and vLLM's (`structured_outputs`, `guided_*`). Not here: whether
-the engine can enforce a schema or a grammar.
+The cousins are llama.cpp's (`grammar`, `json_schema`) and vLLM's (`structured_outputs`, `guided_*`).
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ definition does not count, nor does a part of a larger value. What cannot be a c
 
     head ──name of a tool──> value ──its end──> after ──end, line or another──> ended, a call
      └─any other key or name─> declined           └─text, or a list continues──> declined
-
-Not here: where such a value may begin (`families.generic`).
 """
 
 from __future__ import annotations

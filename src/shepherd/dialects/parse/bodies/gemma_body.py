@@ -6,7 +6,6 @@ string, behind it, or both. They write quotation marks inside a string with the 
 `a:<|"|>say <|"|>hi<|"|><|"|>`. A text that cannot be read strictly is read again: then a quote ends a string only if
 the call continues behind it (with a comma and a key, or with the brackets that are open), any other quote is a
 quotation mark, and a missing quote is put where the next key or the end shows it.
-Not here: where a block ends (`literal_body`).
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@
     "use <|start|> to begin"                           the text speaks of the marker: it stays
 
 A header is taken in when it is decided, not before, so that every cutting reads the same text. It is decided at the
-first character that cannot belong to it, and after `LIMIT` characters at the latest. Not here: the words that a family
-puts into its headers and their meaning (the families), the calls (`call`).
+first character that cannot belong to it, and after `LIMIT` characters at the latest.
 """
 
 from __future__ import annotations

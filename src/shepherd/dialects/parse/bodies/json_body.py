@@ -1,9 +1,7 @@
 """The inside of a call block that is JSON: it ends where its object ends.
 
-    lead ──{──> value ──}──> after ──closer──> ended        after ──{──> value: several objects in one block
-     └─other──> garbage ─────closer or end───> ended        after ──text──> ended, the closer is missing
-
-Not here: where the value ends (`json_text`), how the object is read (`call`).
+lead ──{──> value ──}──> after ──closer──> ended        after ──{──> value: several objects in one block
+ └─other──> garbage ─────closer or end───> ended        after ──text──> ended, the closer is missing
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
     feed ─▶ step ─▶ reads some text, perhaps sets the next step ─▶ ... ─▶ no step makes progress, or `ended` ─▶ settle
               └───▶ hand_over: another body reads the rest of the block
 
-A step takes in what it can of a text from a place on, and returns how far it came. Not here: the steps (one file a
-notation).
+A step takes in what it can of a text from a place on, and returns how far it came.
 """
 
 from __future__ import annotations

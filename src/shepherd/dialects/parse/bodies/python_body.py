@@ -9,8 +9,7 @@ and 1.10 survive. A value that is no literal, such as a name or `1 + 1`, is a fa
     [] () {1, 2}  {"k": 1}                                                         array, object
 
 Models forget to escape quotes, for some templates show them strings without escapes. A text that cannot be read is read
-again; then a quote ends a string only if the call continues behind it. Not here: names that a protocol changes, such as
-Llama's `.call`.
+again; then a quote ends a string only if the call continues behind it.
 """
 
 from __future__ import annotations

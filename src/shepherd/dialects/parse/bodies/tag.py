@@ -1,10 +1,8 @@
 """One tag of a call in any spelling: its kind, its name and its attributes.
 
-    <function=NAME>   <invoke name="NAME">   <function NAME>        opens a call
-    <parameter=K>   <param name='K'>   <｜DSML｜parameter name="K" string="false">        opens a parameter
-    <tool_call>   <minimax:tool_call>   <｜DSML｜function_calls>        stands around calls
-
-Not here: where a value ends (`tagged`).
+<function=NAME>   <invoke name="NAME">   <function NAME>        opens a call
+<parameter=K>   <param name='K'>   <｜DSML｜parameter name="K" string="false">        opens a parameter
+<tool_call>   <minimax:tool_call>   <｜DSML｜function_calls>        stands around calls
 """
 
 from __future__ import annotations
