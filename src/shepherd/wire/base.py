@@ -185,8 +185,12 @@ def shown(value: object, limit: int = 40) -> str:
             return text if len(text) <= limit else f"{text[:limit]}…"
 
 
+def field_error(path: str, why: str) -> InvalidRequest:
+    return InvalidRequest(f"{path} {why}", field=path)
+
+
 def wrong(path: str, expected: str, value: object) -> InvalidRequest:
-    return InvalidRequest(f"{path} must be {expected}, not {shown(value)}", field=path)
+    return field_error(path, f"must be {expected}, not {shown(value)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +235,9 @@ class Fields:
         """The path of a field, as error messages write it."""
         return f"{self.path}.{key}" if self.path else key
 
+    def error(self, key: str, why: str) -> InvalidRequest:
+        return field_error(self.at(key), why)
+
     def has(self, key: str) -> bool:
         return self.body.get(key) is not None
 
@@ -261,13 +268,13 @@ class Fields:
         value = self.find_string(key)
         if not value:
             state = "missing" if value is None else "empty"
-            raise InvalidRequest(f"{self.at(key)} is {state}{why and ': '}{why}", field=self.at(key))
+            raise self.error(key, f"is {state}{why and ': '}{why}")
         return value
 
     def get_text(self, key: str) -> str:
         """A string, present and maybe empty."""
         if (value := self.find_string(key)) is None:
-            raise InvalidRequest(f"{self.at(key)} is missing", field=self.at(key))
+            raise self.error(key, "is missing")
         return value
 
     def find_boolean(self, key: str) -> bool | None:
@@ -296,7 +303,7 @@ class Fields:
     def get_object(self, key: str) -> Fields:
         found = self.find_object(key)
         if found is None:
-            raise InvalidRequest(f"{self.at(key)} is missing", field=self.at(key))
+            raise self.error(key, "is missing")
         return found
 
     def objects(self, key: str, most: int = MAX_ELEMENTS) -> Iterator[Fields]:
@@ -323,7 +330,7 @@ class Fields:
 def check_count(n: int, path: str, most: int) -> None:
     """Raises: `InvalidRequest` for an array of more than `most` elements."""
     if n > most:
-        raise InvalidRequest(f"{path} has {n} elements; at most {most} are accepted: send fewer", field=path)
+        raise field_error(path, f"has {n} elements; at most {most} are accepted: send fewer")
 
 
 def check_number(value: object, path: str, allowed: Range = ANY) -> float:

@@ -22,7 +22,7 @@ from urllib.parse import unquote, unquote_to_bytes
 from shepherd.core import Audio, Document, Image, InvalidRequest, Part, Text
 from shepherd.core.encoding import read_base64
 from shepherd.media.sound import find_type
-from shepherd.wire.base import Fields, shown
+from shepherd.wire.base import Fields, field_error, shown
 
 AUDIO_TYPES = ("input_audio", "audio_url")
 AUDIO_FORMATS: Mapping[str, str] = {"wav": "audio/wav", "mp3": "audio/mpeg", "flac": "audio/flac"}
@@ -36,7 +36,7 @@ def decode_image_url(url: str, path: str) -> Image:
         return _decode_data_url(url, path)
     if scheme not in ("http", "https"):
         # A `file:` URL would let a client read the disk of the server.
-        raise InvalidRequest(f"{path} must be a data:, http: or https: URL, not {shown(url)}", field=path)
+        raise field_error(path, f"must be a data:, http: or https: URL, not {shown(url)}")
     return Image(url=url, path=path)
 
 
@@ -44,13 +44,13 @@ def _decode_data_url(url: str, path: str) -> Image:
     head, comma, payload = url.partition(",")
     media_type, *parameters = head[len("data:") :].lower().split(";")
     if not comma or not media_type.startswith("image/"):
-        raise InvalidRequest(f"{path} must look like data:image/png;base64,…, not {shown(url)}", field=path)
+        raise field_error(path, f"must look like data:image/png;base64,…, not {shown(url)}")
     if "base64" in (parameter.strip() for parameter in parameters):
         content = decode_base64(unquote(payload), path)
     else:
         content = unquote_to_bytes(payload)
     if not content:
-        raise InvalidRequest(f"{path} holds an image of 0 bytes", field=path)
+        raise field_error(path, "holds an image of 0 bytes")
     return Image(media_type, content, path=path)
 
 
@@ -59,7 +59,7 @@ def decode_base64(payload: str, path: str) -> bytes:
     try:
         return read_base64(payload)
     except ValueError as error:
-        raise InvalidRequest(f"{path} holds base64 that cannot be decoded: {error}", field=path) from error
+        raise field_error(path, f"holds base64 that cannot be decoded: {error}") from error
 
 
 def decode_audio(part: Fields) -> Audio:
@@ -80,14 +80,14 @@ def read_recording(text: str, path: str, media_type: str = "") -> Audio:
         head, comma, payload = text.partition(",")
         kind, *parameters = head[len("data:") :].lower().split(";")
         if not comma or not kind.startswith("audio/") or "base64" not in parameters:
-            raise InvalidRequest(f"{path} must look like data:audio/wav;base64,…, not {shown(text)}", field=path)
+            raise field_error(path, f"must look like data:audio/wav;base64,…, not {shown(text)}")
         text, media_type = unquote(payload), kind
     elif colon:
         why = "recordings are not fetched from addresses; send the content in base64"
-        raise InvalidRequest(f"{path} is {shown(text)}, and {why}", field=path)
+        raise field_error(path, f"is {shown(text)}, and {why}")
     data = decode_base64(text, path)
     if not data:
-        raise InvalidRequest(f"{path} holds a recording of 0 bytes", field=path)
+        raise field_error(path, "holds a recording of 0 bytes")
     return Audio(find_type(data) or media_type or "application/octet-stream", data, path=path)
 
 
@@ -99,7 +99,7 @@ def _foreign_audio(part: Fields) -> InvalidRequest | None:
     word, path = held.get("format"), f"{part.at('input_audio')}.format"
     if not isinstance(word, str) or word in AUDIO_FORMATS:
         return None
-    return InvalidRequest(f"{path} is {shown(word)}; send one of {', '.join(AUDIO_FORMATS)}", field=path)
+    return field_error(path, f"is {shown(word)}; send one of {', '.join(AUDIO_FORMATS)}")
 
 
 def decode_document(part: Fields) -> Text | Image | Audio | Document:
@@ -110,7 +110,7 @@ def decode_document(part: Fields) -> Text | Image | Audio | Document:
     if data is None:
         where = document.find_string("file_url")
         if where is None:
-            raise InvalidRequest(f"{path} is missing; send the file's content in base64", field=path)
+            raise field_error(path, "is missing; send the file's content in base64")
         return Document(name, url=where)
     head, comma, payload = data.partition(",")
     media_type = head[len("data:") :].split(";")[0] if comma else ""
@@ -145,7 +145,7 @@ def only_provider(part: Fields) -> InvalidRequest | None:
     if kind == "input_image":
         path, hint = held.at("image_url"), "send a data:, http: or https: URL"
     why = "this server stores no files, so file_id cannot be resolved"
-    return InvalidRequest(f"{path} is missing: {why}; {hint}", field=path)
+    return field_error(path, f"is missing: {why}; {hint}")
 
 
 def seen(parts: Iterable[Part]) -> tuple[Text | Image | Audio, ...]:

@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from shepherd.core import InvalidRequest
 from shepherd.core.pairs import MAX_PAIRS, Pairs, Scores, Side
-from shepherd.wire.base import Fields, Json, public_error, wrong
+from shepherd.wire.base import Fields, Json, field_error, public_error, wrong
 from shepherd.wire.openai.embeddings import plain
 from shepherd.wire.sampling import MODEL, refuse_lora
 from shepherd.wire.table import BOOLEAN, STRING, Field, FieldKind, body_schema, integer, one_of, read_fields
+from shepherd.wire.texts import check_inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +61,14 @@ def _read_texts(body: Fields, key: str) -> tuple[str, ...] | None:
     if not isinstance(given, list):
         raise wrong(key, "an array of strings", given)
     if not given:
-        raise InvalidRequest(f"{key} is an empty array; there is nothing to score: send at least one", field=key)
-    _check_number(len(given), key)
+        raise field_error(key, "is an empty array; there is nothing to score: send at least one")
+    check_inputs(len(given), key, MAX_PAIRS)
     return tuple(_text_of(value, f"{key}[{at}]") for at, value in enumerate(given))
 
 
 def _read_text_or_texts(body: Fields, key: str) -> tuple[str, ...] | str | None:
     given = body.find_any(key)
     return given if isinstance(given, str) else _read_texts(body, key)
-
-
-def _check_number(n: int, key: str) -> None:
-    if n > MAX_PAIRS:
-        message = f"{key} has {n} elements; at most {MAX_PAIRS} are taken at a time: send several requests"
-        raise InvalidRequest(message, field=key)
 
 
 _DOCUMENT = {"anyOf": [STRING.schema, {"type": "object", "properties": {"text": STRING.schema}, "required": ["text"]}]}
@@ -159,10 +153,8 @@ def decode_score(body: Json) -> RerankRequest:
     if len(queries) == 1:
         queries *= len(documents)
     if len(queries) != len(documents):
-        raise InvalidRequest(
-            f"text_1 has {len(queries)} texts and text_2 has {len(documents)}; send one text_1, or as many as text_2",
-            field="text_1",
-        )
+        why = f"has {len(queries)} texts and text_2 has {len(documents)}; send one text_1, or as many as text_2"
+        raise field_error("text_1", why)
     place = "text_2" if isinstance(second, str) else "text_2[{}]"
     pairs = Pairs(tuple(zip(queries, documents, strict=True)), place=place, **_shortening(given))
     return RerankRequest(given["model"], pairs, is_raw=not given["use_activation"])
@@ -181,7 +173,7 @@ def _shortening(given: Json) -> dict[str, Any]:
 
 def _required(given: Json, key: str) -> Any:
     if given[key] is None:
-        raise InvalidRequest(f"{key} is missing; send a query and the documents to compare with it", field=key)
+        raise field_error(key, "is missing; send a query and the documents to compare with it")
     return given[key]
 
 

@@ -118,7 +118,7 @@ def decode_lora(body: Fields, key: str) -> tuple[LoraScale, ...]:
 def _adapter_of(row: Fields) -> LoraScale:
     number, scale = row.find_integer("id", Range(0)), row.find_number("scale", Range(*SCALES))
     if scale is None:
-        raise InvalidRequest(f"{row.at('scale')} is missing; 0 leaves the adapter out", field=row.at("scale"))
+        raise row.error("scale", "is missing; 0 leaves the adapter out")
     return row.get_string("name", "send it, or an id") if number is None else number, scale
 
 

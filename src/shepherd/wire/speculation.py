@@ -43,7 +43,7 @@ def _decode_prediction(body: Fields, key: str) -> tuple[str, ...]:
     _KIND.read(found, "type")
     match found.find_any("content"):
         case None:
-            raise InvalidRequest(f"{found.at('content')} is missing: the expected text", field=found.at("content"))
+            raise found.error("content", "is missing: the expected text")
         case str() as text:
             texts: tuple[str, ...] = (text,)
         case list():

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from shepherd.core import InvalidRequest, TextOrTokens
+from shepherd.core import TextOrTokens
 from shepherd.core.limit import INT32_MAX
-from shepherd.wire.base import Fields, shown, wrong
+from shepherd.wire.base import Fields, field_error, shown, wrong
 from shepherd.wire.table import OBJECTS, STRING, Field, body_schema
 
 TOKENS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
@@ -27,13 +27,19 @@ def decode_texts(body: Fields, key: str, hint: str) -> tuple[TextOrTokens, ...]:
     """The inputs in a field, at least one. Raises: `InvalidRequest`, with the hint if there are none."""
     match value := body.find_any(key):
         case None:
-            raise InvalidRequest(f"{key} is missing; {hint}", field=key)
+            raise field_error(key, f"is missing; {hint}")
         case []:
-            raise InvalidRequest(f"{key} is an empty array; {hint}", field=key)
+            raise field_error(key, f"is an empty array; {hint}")
         case [*_] if not any(isinstance(one, int | float) for one in value):
             return tuple(_decode_input(one, f"{key}[{at}]") for at, one in enumerate(value))
         case _:
             return (_decode_input(value, key),)
+
+
+def check_inputs(n: int, path: str, most: int) -> None:
+    """Raises: `InvalidRequest` for more than `most` of them in one body."""
+    if n > most:
+        raise field_error(path, f"has {n} elements; at most {most} are taken at a time: send several requests")
 
 
 def _decode_input(value: Any, path: str) -> TextOrTokens:
@@ -53,18 +59,14 @@ def _decode_input(value: Any, path: str) -> TextOrTokens:
 
 def _decode_object(given: Fields) -> str:
     if given.has("multimodal_data"):
-        path = given.at("multimodal_data")
-        raise InvalidRequest(
-            f"{path} is not supported: a bare prompt takes no images or audio; send them in the messages of a chat",
-            field=path,
-        )
+        why = "is not supported: a bare prompt takes no images or audio; send them in the messages of a chat"
+        raise given.error("multimodal_data", why)
     if not given.has("content"):
         return given.get_text("prompt_string")
     texts = []
     for part in given.objects("content"):
         if (kind := part.get_string("type")) != "text":
-            path = part.at("type")
-            raise InvalidRequest(f"{path} is {shown(kind)}; models here read text only: send text", field=path)
+            raise part.error("type", f"is {shown(kind)}; models here read text only: send text")
         texts.append(part.get_text("text"))
     return "".join(texts)
 

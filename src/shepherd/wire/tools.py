@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from shepherd.core import InvalidRequest, ToolSpec
-from shepherd.wire.base import Fields, shown, wrong
+from shepherd.wire.base import Fields, field_error, shown, wrong
 
 FREE_INPUT = "input"
 """The one argument of a tool that takes any text (type custom): to the model it is a function like others."""
@@ -47,7 +47,15 @@ def free_text(arguments: str) -> str:
     return text if isinstance(text, str) else arguments
 
 
+def known_name(choice: Fields, tools: Collection[ToolSpec]) -> str:
+    """The name in a choice, which is that of one of the tools. Raises: `InvalidRequest`."""
+    name = choice.get_string("name")
+    if all(name != tool.name for tool in tools):
+        raise unknown_tool(choice.at("name"), name, tools)
+    return name
+
+
 def unknown_tool(path: str, name: str, tools: Iterable[ToolSpec]) -> InvalidRequest:
     """The error of a choice at `path` that names none of the tools."""
     known = ", ".join(tool.name for tool in tools) or "none"
-    return InvalidRequest(f"{path} is {shown(name)}, which is not among the tools ({known})", field=path)
+    return field_error(path, f"is {shown(name)}, which is not among the tools ({known})")

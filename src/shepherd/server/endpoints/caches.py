@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, fields, replace
 from typing import Any, get_args
 
-from shepherd.core import InvalidRequest
 from shepherd.core.status import ProviderSpending, Spent
 from shepherd.engine.stats import CacheStats, Histogram, SequenceStats, State
 from shepherd.server.http.caller import sees
 from shepherd.server.observe.record import Caller
-from shepherd.wire.base import Fields, Json, Range, check_number, wrong
+from shepherd.wire.base import Fields, Json, Range, check_number, field_error, wrong
 
 
 def encode_caches(
@@ -109,7 +108,7 @@ def _plain_values(cls: type[CacheStats | SequenceStats], table: Fields) -> Json:
 def _get(table: Fields, name: str, kind: str) -> Any:
     value = _READERS[kind](table, name)
     if value is None and kind != "str | None":
-        raise InvalidRequest(f"{table.at(name)} is missing", field=table.at(name))
+        raise table.error(name, "is missing")
     return value
 
 
@@ -119,7 +118,7 @@ def _histogram(table: Fields) -> Histogram:
         for name in ("bounds", "counts")
     )
     if len(counts) != len(bounds) + 1:
-        raise InvalidRequest(f"{table.path} has {len(bounds)} bounds and {len(counts)} counts", field=table.path)
+        raise field_error(table.path, f"has {len(bounds)} bounds and {len(counts)} counts")
     histogram = Histogram(tuple(bounds))
     histogram.counts = [int(count) for count in counts]
     histogram.total = check_number(table.find_any("total"), table.at("total"), _INT64)

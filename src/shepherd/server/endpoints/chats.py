@@ -28,7 +28,7 @@ from shepherd.server.endpoints.openapi import operation_id
 from shepherd.server.http.admission import turn_of
 from shepherd.server.http.body import PRIVATE, RawHeaders, json_bytes
 from shepherd.server.http.caller import caller_of, check_page
-from shepherd.wire.base import COMPACT, Fields, Json, decode_json, shown, wrong
+from shepherd.wire.base import COMPACT, Fields, Json, decode_json, field_error, shown, wrong
 from shepherd.wire.sampling import SAMPLING, sampling_of
 from shepherd.wire.table import OBJECT, OBJECTS, STRING, Field, FieldKind, body_schema, integer, one_of, read_fields
 
@@ -226,7 +226,7 @@ async def _switch(shelf: ChatShelf, values: Values) -> Json:
     chat = await shelf.get(values["id"])
     for name in ("at", "branch"):
         if values[name] is None:
-            raise InvalidRequest(f"{name} is missing", field=name)
+            raise field_error(name, "is missing")
     await chat.switch(values["at"], values["branch"])
     return chat.shown(None, MOST_LISTED)
 
@@ -382,9 +382,7 @@ def _read_ids(body: Fields, key: str) -> list[int] | None:
 def _read_title(body: Fields, key: str) -> str | None:
     title = body.find_string(key)
     if title is not None and len(title) > MOST_TITLE_CHARS:
-        raise InvalidRequest(
-            f"{body.at(key)} has {len(title)} characters; {MOST_TITLE_CHARS} are allowed", field=body.at(key)
-        )
+        raise body.error(key, f"has {len(title)} characters; {MOST_TITLE_CHARS} are allowed")
     return title
 
 

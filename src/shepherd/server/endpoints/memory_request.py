@@ -29,7 +29,7 @@ from shepherd.server.endpoints.openapi import operation_id
 from shepherd.server.http.body import PRIVATE, RawHeaders, json_bytes
 from shepherd.server.http.caller import USER, caller_of, other_user
 from shepherd.server.service import Service
-from shepherd.wire.base import Fields, Json, Range, decode_json, shown, wrong
+from shepherd.wire.base import Fields, Json, Range, decode_json, field_error, shown, wrong
 
 if TYPE_CHECKING:
     from shepherd.memory import MemoryStore
@@ -184,7 +184,7 @@ def _decode(row: MemoryEndpoint, scope: Scope, body: bytes) -> tuple[str, Argume
         if name in values:
             arguments[name] = _checked(name, schema, values[name])
         elif name in row.required:
-            raise InvalidRequest(f"{name} is missing: {schema['description']}", field=name)
+            raise field_error(name, f"is missing: {schema['description']}")
         elif "default" in schema:
             arguments[name] = schema["default"]
     user, own = arguments.pop("user"), caller_of(scope).user
@@ -194,7 +194,7 @@ def _decode(row: MemoryEndpoint, scope: Scope, body: bytes) -> tuple[str, Argume
 
 
 def _twice(name: str, first: object, second: object) -> InvalidRequest:
-    return InvalidRequest(f"{name} has two values: {shown(first)} and {shown(second)}; send one", field=name)
+    return field_error(name, f"has two values: {shown(first)} and {shown(second)}; send one")
 
 
 def _query(scope: Scope, schemas: Mapping[str, Json]) -> Json:
@@ -236,12 +236,12 @@ def _checked(name: str, schema: Json, value: Any) -> Any:
     if schema["type"] == "array":
         values = fields.find_array(name) or []
         if len(values) < schema.get("minItems", 0):
-            raise InvalidRequest(f"{name} is empty: {schema['description']}", field=name)
+            raise field_error(name, f"is empty: {schema['description']}")
         if len(values) > schema["maxItems"]:
-            raise InvalidRequest(f"{name} has {len(values)} elements; {schema['maxItems']} are allowed", field=name)
+            raise field_error(name, f"has {len(values)} elements; {schema['maxItems']} are allowed")
         return [_checked(f"{name}[{index}]", schema["items"], each) for index, each in enumerate(values)]
     if value is None:  # an element: fields that are null count as absent
-        raise InvalidRequest(f"{name} is null: {schema['description']}", field=name)
+        raise field_error(name, f"is null: {schema['description']}")
     if schema["type"] == "integer":
         return fields.find_integer(name, Range(schema["minimum"], schema["maximum"]))
     if schema["type"] == "boolean":
@@ -250,9 +250,9 @@ def _checked(name: str, schema: Json, value: Any) -> Any:
     if "enum" in schema and text not in schema["enum"]:
         raise wrong(name, f"one of {', '.join(schema['enum'])}", text)
     if not text.strip() and schema.get("minLength"):
-        raise InvalidRequest(f"{name} is empty: {schema['description']}", field=name)
+        raise field_error(name, f"is empty: {schema['description']}")
     if len(text) > schema.get("maxLength", len(text)):
-        raise InvalidRequest(f"{name} has {len(text)} characters; {schema['maxLength']} are allowed", field=name)
+        raise field_error(name, f"has {len(text)} characters; {schema['maxLength']} are allowed")
     return _milliseconds(name, text) if schema.get("format") == "date-time" else text
 
 

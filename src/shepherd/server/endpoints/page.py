@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shepherd.core import InvalidRequest
-from shepherd.wire.base import Json, shown
+from shepherd.wire.base import Json, field_error, shown
 
 
 def encode_page(
@@ -23,7 +23,7 @@ def encode_page(
     given = {field: query[field] for field in (after, before) if field and field in query}
     for field, id in given.items():
         if id not in ids:
-            raise InvalidRequest(f"{field} is {shown(id)}, which is not the id of {what}", field=field)
+            raise field_error(field, f"is {shown(id)}, which is not the id of {what}")
         if field == after:
             start = ids.index(id) + 1
         else:

@@ -27,7 +27,7 @@ from shepherd.server.http.caller import caller_of, sees
 from shepherd.server.observe.record import Caller
 from shepherd.server.service import Service
 from shepherd.wire import sse
-from shepherd.wire.base import Json, shown
+from shepherd.wire.base import Json, field_error, shown
 
 VERSION = 1
 """Of the events; it changes when a client that reads this one would be wrong."""
@@ -69,9 +69,9 @@ def _query(scope: Scope, known: tuple[str, ...]) -> dict[str, str]:
                 f"there is no parameter {shown(name)} here; known: {', '.join(known)}", field=name[:80]
             )
         if name in found:
-            raise InvalidRequest(f"{name} is given twice; send one", field=name)
+            raise field_error(name, "is given twice; send one")
         if len(value) > NAME_CHARS:
-            raise InvalidRequest(f"{name} has {len(value)} characters; {NAME_CHARS} are allowed", field=name)
+            raise field_error(name, f"has {len(value)} characters; {NAME_CHARS} are allowed")
         if value:
             found[name] = value
     return found
@@ -119,7 +119,7 @@ def _number(given: Mapping[str, str], name: str) -> int | None:
     if (text := given.get(name)) is None:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) < MOST_DIGITS):
-        raise InvalidRequest(f"{name} must be a number from 0, not {shown(text)}", field=name)
+        raise field_error(name, f"must be a number from 0, not {shown(text)}")
     return int(text)
 
 

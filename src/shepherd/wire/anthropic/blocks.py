@@ -19,7 +19,7 @@ from typing import Any
 
 from shepherd.core import Document, Image, InvalidRequest, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from shepherd.core.edits import COMPACTION, SEAL
-from shepherd.wire.base import Fields, shown, wrong
+from shepherd.wire.base import Fields, field_error, shown, wrong
 from shepherd.wire.extensions import facts_of
 from shepherd.wire.parts import decode_base64, joined
 from shepherd.wire.signature import raw_for, received, signed
@@ -36,7 +36,7 @@ def decode_conversation(body: Fields, key: str = "messages") -> tuple[Message, .
     reader = _Reader()
     messages = [*reader.system_prompt(body)]
     if not body.has(key):
-        raise InvalidRequest(f"{key} is missing", field=key)
+        raise field_error(key, "is missing")
     n_before = len(messages)
     for message in body.objects(key):
         role = message.get_string("role")
@@ -48,10 +48,9 @@ def decode_conversation(body: Fields, key: str = "messages") -> tuple[Message, .
             case "system":
                 messages += reader.system(message)
             case _:
-                path = message.at("role")
-                raise InvalidRequest(f"{path} is {shown(role)}; the roles are user, assistant and system", field=path)
+                raise message.error("role", f"is {shown(role)}; the roles are user, assistant and system")
     if len(messages) == n_before:
-        raise InvalidRequest(f"{key} is empty; send at least one message", field=key)
+        raise field_error(key, "is empty; send at least one message")
     return tuple(messages)
 
 
@@ -181,9 +180,7 @@ class _Reader:
 
     def _audio(self, block: Fields) -> Iterator[Part]:
         why = "this protocol has no recordings; send it to /v1/chat/completions as input_audio"
-        raise InvalidRequest(
-            f"{block.at('type')} is {shown(block.find_any('type'))}, and {why}", field=block.at("type")
-        )
+        raise block.error("type", f"is {shown(block.find_any('type'))}, and {why}")
 
     def _image(self, block: Fields) -> Iterator[Part]:
         source = block.get_object("source")
@@ -311,7 +308,7 @@ def _bytes_of(text: str, path: str) -> bytes:
     """The bytes of a base64 text, at least one. Raises: `InvalidRequest` that names `path`."""
     content = decode_base64("".join(text.split()), path)
     if not content:
-        raise InvalidRequest(f"{path} holds 0 bytes", field=path)
+        raise field_error(path, "holds 0 bytes")
     return content
 
 
@@ -322,7 +319,7 @@ def _linked_image(source: Fields) -> Image:
         head, _, payload = url.partition(",")
         media_type, _, coding = head[len("data:") :].partition(";")
         if coding != "base64":
-            raise InvalidRequest(f"{path} must look like data:image/png;base64,…, not {shown(url)}", field=path)
+            raise field_error(path, f"must look like data:image/png;base64,…, not {shown(url)}")
         return Image(media_type, _bytes_of(payload, path), path=path)
     return Image(url=_web_address(source), path=path)
 
@@ -331,7 +328,7 @@ def _web_address(source: Fields) -> str:
     url, path = source.get_string("url"), source.at("url")
     if url.partition(":")[0].lower() not in ("http", "https"):
         # A `file:` URL would let a client read the disk of the server.
-        raise InvalidRequest(f"{path} must be an http: or https: URL, not {shown(url)}", field=path)
+        raise field_error(path, f"must be an http: or https: URL, not {shown(url)}")
     return url
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from shepherd.core import InvalidRequest
 from shepherd.core.edits import AppliedEdit, Edit, EditKind
-from shepherd.wire.base import Fields, Json, Range, shown, wrong
+from shepherd.wire.base import Fields, Json, Range, field_error, shown, wrong
 
 MAX_EDITS = 16
 MAX_INSTRUCTIONS = 8_000
@@ -37,18 +37,15 @@ def decode_edits(body: Fields, key: str) -> DecodedEdits:
     found = [(entry, entry.get_string("type")) for entry in management.objects("edits", MAX_EDITS)]
     for entry, kind in found:
         if kind not in _KINDS:
-            path = entry.at("type")
-            message = f"{path} is {shown(kind)}; the types are {', '.join(_KINDS)}"
-            return DecodedEdits(unknown=InvalidRequest(message, field=path))
+            return DecodedEdits(unknown=entry.error("type", f"is {shown(kind)}; the types are {', '.join(_KINDS)}"))
     for entry, kind in found[1:]:
         if kind == _THOUGHTS:
-            raise InvalidRequest(f"{entry.path} is {_THOUGHTS}, which must be the first of the edits", field=entry.path)
+            raise field_error(entry.path, f"is {_THOUGHTS}, which must be the first of the edits")
     edits = tuple(_KINDS[kind](entry) for entry, kind in found)
     for edit, (entry, _) in zip(edits, found, strict=True):
         if (n := len(edit.instructions)) > MAX_INSTRUCTIONS:
-            path = entry.at("instructions")
-            message = f"{path} has {n} characters; a digest takes at most {MAX_INSTRUCTIONS}: shorten it"
-            return DecodedEdits(unknown=InvalidRequest(message, field=path))
+            why = f"has {n} characters; a digest takes at most {MAX_INSTRUCTIONS}: shorten it"
+            return DecodedEdits(unknown=entry.error("instructions", why))
     return DecodedEdits(edits)
 
 

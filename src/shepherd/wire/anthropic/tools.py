@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from shepherd.core import InvalidRequest, ToolChoice, ToolSpec
 from shepherd.wire.base import MAX_TOOLS, Fields, Json, check_count, shown, wrong
-from shepherd.wire.tools import unknown_tool
+from shepherd.wire.tools import known_name
 
 logger = logging.getLogger(__name__)
 
@@ -83,12 +83,9 @@ def decode_tool_choice(body: Fields, offer: OfferedTools) -> tuple[ToolChoice, b
         case "any" if offer.tools:
             return "required", parallel
         case "any":
-            raise InvalidRequest(
-                f'{choice.at("type")} is "any" but no tool is offered that can be called here; send tools',
-                field=choice.path,
-            )
+            raise _nothing_to_call(choice)
         case "tool":
-            return ("named", _chosen(choice, offer)), parallel
+            return ("named", known_name(choice, offer.tools)), parallel
         case _:
             raise wrong(choice.at("type"), '"auto", "any", "tool" or "none"', kind)
 
@@ -100,19 +97,15 @@ def provider_demand(body: Fields, offer: OfferedTools) -> InvalidRequest | None:
     if choice is None or not offer.left_out:
         return None
     if kind == "any" and not offer.tools:
-        why = f'{choice.at("type")} is "any" but no tool is offered that can be called here; send tools'
-        return InvalidRequest(why, field=choice.path)
+        return _nothing_to_call(choice)
     if kind == "tool" and name in offer.left_out:  # to answer without it would be to invent what it finds
-        path = choice.at("name")
-        return InvalidRequest(f"{path} is {shown(name)}, a tool that only its vendor's servers can run", field=path)
+        return choice.error("name", f"is {shown(name)}, a tool that only its vendor's servers can run")
     return None
 
 
-def _chosen(choice: Fields, offer: OfferedTools) -> str:
-    name, path = choice.get_string("name"), choice.at("name")
-    if all(name != tool.name for tool in offer.tools):
-        raise unknown_tool(path, name, offer.tools)
-    return name
+def _nothing_to_call(choice: Fields) -> InvalidRequest:
+    why = f'{choice.at("type")} is "any" but no tool is offered that can be called here; send tools'
+    return InvalidRequest(why, field=choice.path)
 
 
 # ---- what the vendor has defined and the client runs

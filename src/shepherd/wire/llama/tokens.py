@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shepherd.core import InvalidRequest
-from shepherd.wire.base import Fields, Json
+from shepherd.wire.base import Fields, Json, field_error
 from shepherd.wire.sampling import MODEL
 from shepherd.wire.table import BOOLEAN, STRING, Field, FieldKind, body_schema, read_fields
 from shepherd.wire.texts import TOKENS, check_tokens
@@ -79,7 +79,7 @@ def _encode_piece(piece: bytes) -> str | list[int]:
 def _decode_tokens(body: Fields, key: str) -> tuple[int, ...]:
     values = body.find_array(key)
     if values is None:
-        raise InvalidRequest(f"{key} is missing: an array of token ids", field=key)
+        raise field_error(key, "is missing: an array of token ids")
     return check_tokens(values, key)
 
 

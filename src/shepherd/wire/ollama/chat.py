@@ -10,7 +10,7 @@ import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 
-from shepherd.core import InvalidRequest, Message, Native, Part, Reasoning, Request, Text, ToolCall, ToolResult
+from shepherd.core import Message, Native, Part, Reasoning, Request, Text, ToolCall, ToolResult
 from shepherd.wire.base import Decoded, Fields, Json, shown
 from shepherd.wire.ollama.answer import AnswerOptions, encoder
 from shepherd.wire.ollama.fields import COMMON, IMAGES, common_settings, decode_errand, decode_images, encode_error
@@ -41,9 +41,7 @@ def _messages(body: Fields, key: str) -> Iterator[Message]:
                 id, name = calls.answered(message)
                 yield Message("tool", (ToolResult(id, (*decode_images(message), *texts), name),))
             case _:
-                path = message.at("role")
-                roles = "the roles are system, user, assistant and tool"
-                raise InvalidRequest(f"{path} is {shown(role)}; {roles}", field=path)
+                raise message.error("role", f"is {shown(role)}; the roles are system, user, assistant and tool")
 
 
 class _Calls:

@@ -12,7 +12,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from shepherd.core import InvalidRequest, Message
+from shepherd.core import Message
+from shepherd.wire.base import field_error
 
 MARK = 0x53_48_50
 """`SHP`."""
@@ -41,7 +42,7 @@ def read_context(numbers: Sequence[Any], path: str) -> tuple[Message, ...]:
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         why = "is not as an answer of this server had it"
         what = "send the one of the last answer unchanged, leave it out to begin a conversation, or use /api/chat"
-        raise InvalidRequest(f"{path} {why}; {what}", field=path) from error
+        raise field_error(path, f"{why}; {what}") from error
 
 
 def _number(value: Any) -> int:

@@ -11,12 +11,12 @@ import math
 import re
 from typing import Any, Literal
 
-from shepherd.core import Audio, Image, InvalidRequest, ReasoningLevel, Request, UnknownModel
+from shepherd.core import Audio, Image, ReasoningLevel, Request, UnknownModel
 from shepherd.core.encoding import read_base64
 from shepherd.core.errors import names_near
 from shepherd.core.limit import INT64_MAX
 from shepherd.media import image, sound
-from shepherd.wire.base import Fields, Json, public_error, shown, wrong
+from shepherd.wire.base import Fields, Json, field_error, public_error, shown, wrong
 from shepherd.wire.openai.format import ANY_OBJECT
 from shepherd.wire.sampling import SAMPLING, STOP, sampling_of
 from shepherd.wire.speculation import SPECULATIVE, speculation_of
@@ -89,9 +89,9 @@ def _decode_image(text: str, path: str) -> Image | Audio:
     try:
         data = read_base64(text)
     except ValueError as error:
-        raise InvalidRequest(f"{path} must be an image in base64, not {shown(text)}: {error}", field=path) from error
+        raise field_error(path, f"must be an image in base64, not {shown(text)}: {error}") from error
     if not data:
-        raise InvalidRequest(f"{path} holds an image of 0 bytes", field=path)
+        raise field_error(path, "holds an image of 0 bytes")
     if (kind := sound.find_type(data)) is not None:
         return Audio(kind, data, path=path)
     return Image(image.find_type(data) or "application/octet-stream", data, path=path)

@@ -23,7 +23,7 @@ from shepherd.core import (
     TextOrTokens,
     TokenScore,
 )
-from shepherd.wire.base import Decoded, Fields, Json, compact
+from shepherd.wire.base import Decoded, Fields, Json, compact, field_error
 from shepherd.wire.openai import shapes as openai_shapes
 from shepherd.wire.openai.chunks import Chunks
 from shepherd.wire.openai.format import RESPONSE_FORMAT
@@ -97,10 +97,8 @@ def decode_request(body: Json) -> Decoded[CompletionOptions]:
             field="prompt" if n == 1 else "n",
         )
     if given["best_of"] not in (None, n):
-        raise InvalidRequest(
-            f"best_of is {given['best_of']}, and n is {n}; all that is generated is returned here: leave best_of out",
-            field="best_of",
-        )
+        why = f"is {given['best_of']}, and n is {n}; all that is generated is returned here: leave best_of out"
+        raise field_error("best_of", why)
     request = Request(
         logprobs=given["logprobs"],
         archive=False,  # no turn of any conversation

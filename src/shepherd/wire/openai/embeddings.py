@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from shepherd.core import InvalidRequest, TextOrTokens
-from shepherd.wire.base import Fields, Json
+from shepherd.core import TextOrTokens
+from shepherd.wire.base import Fields, Json, field_error
 from shepherd.wire.openai.shapes import encode_error
 from shepherd.wire.sampling import MODEL, refuse_lora
 from shepherd.wire.table import BOOLEAN, Field, FieldKind, body_schema, integer, one_of, read_fields
-from shepherd.wire.texts import TEXTS, decode_texts
+from shepherd.wire.texts import TEXTS, check_inputs, decode_texts
 
 __all__ = ["EmbeddingRequest", "decode_request", "encode_answer", "encode_error"]
 
@@ -36,12 +36,10 @@ class EmbeddingRequest:
 
 def _decode_inputs(body: Fields, key: str) -> tuple[TextOrTokens, ...]:
     inputs = decode_texts(body, key, "send a text, or an array of texts")
-    if len(inputs) > MAX_INPUTS:
-        message = f"{key} has {len(inputs)} elements; at most {MAX_INPUTS} are taken at a time: send several requests"
-        raise InvalidRequest(message, field=key)
+    check_inputs(len(inputs), key, MAX_INPUTS)
     for at, text in enumerate(inputs):
         if text == ():  # an empty text has the special tokens of its model
-            raise InvalidRequest(f"{key}[{at}] is an empty array; there is nothing to embed", field=f"{key}[{at}]")
+            raise field_error(f"{key}[{at}]", "is an empty array; there is nothing to embed")
     return inputs
 
 

@@ -70,12 +70,11 @@ def _read_response_format(given: Fields) -> Iterator[Format]:
             if name is not None and not NAME.fullmatch(name):
                 raise wrong(inner.at("name"), "1 to 64 letters, digits, - and _", name)
         elif not given.has("schema"):  # llama.cpp's clients leave OpenAI's wrapper out
-            raise InvalidRequest(f"{given.at('json_schema')} is missing", field=given.at("json_schema"))
+            raise given.error("json_schema", "is missing")
         schema = inner.get_object("schema")
         yield Format(schema.path, schema.body, strict=inner.find_boolean("strict") is True)
     elif kind != "text":
-        path = given.at("type")
-        raise InvalidRequest(f'{path} is {shown(kind)}; it must be "text", "json_object" or "json_schema"', field=path)
+        raise given.error("type", f'is {shown(kind)}; it must be "text", "json_object" or "json_schema"')
 
 
 def _read_json(fields: Fields, key: str) -> Format:
@@ -109,7 +108,7 @@ def _read_grammar(fields: Fields, key: str) -> Format | None:
 
 def _refuse(fields: Fields, key: str) -> None:
     if fields.find_any(key):
-        raise InvalidRequest(f"{fields.at(key)} is not available; leave the field out", field=fields.at(key))
+        raise fields.error(key, "is not available; leave the field out")
 
 
 _FORMS: dict[str, Read] = {

@@ -24,7 +24,7 @@ from shepherd.core import (
     ToolResult,
     ToolSpec,
 )
-from shepherd.wire.base import MAX_TOOLS, Fields, compact_json, shown, wrong
+from shepherd.wire.base import MAX_TOOLS, Fields, compact_json, field_error, shown, wrong
 from shepherd.wire.openai.signatures import PROTOCOL, decode_extra, encode_beside, encode_details
 from shepherd.wire.parts import (
     AUDIO_TYPES,
@@ -37,7 +37,7 @@ from shepherd.wire.parts import (
 )
 from shepherd.wire.signature import received
 from shepherd.wire.table import ANYTHING, OBJECTS, STRING, Field, FieldKind, body_schema, one_of
-from shepherd.wire.tools import FREE_INPUT, decode_arguments, decode_function, free_arguments, unknown_tool
+from shepherd.wire.tools import FREE_INPUT, decode_arguments, decode_function, free_arguments, known_name
 
 
 class Names(dict[str, str]):
@@ -55,22 +55,20 @@ class Names(dict[str, str]):
 
 def decode_messages(body: Fields, key: str = "messages") -> tuple[Message, ...]:
     if not body.has(key):
-        raise InvalidRequest(f"{key} is missing", field=key)
+        raise field_error(key, "is missing")
     names = Names()
     messages = []
     for message in body.objects(key):
         role = message.get_string("role")
         decode = _ROLES.get(role)
         if decode is None:
-            raise InvalidRequest(
-                f"{message.at('role')} is {shown(role)}; the roles are {', '.join(_ROLES)}", field=message.at("role")
-            )
+            raise message.error("role", f"is {shown(role)}; the roles are {', '.join(_ROLES)}")
         for decoded in decode(message, names):
             for call in decoded.calls:
                 names.add(call)
             messages.append(decoded)
     if not messages:
-        raise InvalidRequest(f"{key} is empty; send at least one message", field=key)
+        raise field_error(key, "is empty; send at least one message")
     return tuple(messages)
 
 
@@ -143,9 +141,7 @@ def _decode_typed_call(call: Fields) -> ToolCall:
             arguments = free_arguments(custom.find_string("input") or "")
             return ToolCall(call.get_string("id"), custom.get_string("name"), arguments)
         case _:
-            raise InvalidRequest(
-                f"{call.at('type')} is {shown(kind)}; calls are of type function or custom", field=call.at("type")
-            )
+            raise call.error("type", f"is {shown(kind)}; calls are of type function or custom")
 
 
 def _decode_function_call(function: Fields, id: str) -> ToolCall:
@@ -167,15 +163,15 @@ def _decode_content(message: Fields, readers: Mapping[str, Read]) -> tuple[Part,
         raise wrong(message.at("content"), "a string or an array of parts", content)
     found: list[Part] = []
     for part in message.objects("content"):
-        kind, path = part.get_string("type"), part.at("type")
+        kind = part.get_string("type")
         if (error := only_provider(part)) is not None:
             if readers is not _FROM_USERS:
                 raise error
             found.append(Opaque(PROTOCOL, compact_json(part.body)))  # `provider_demand` refuses it for other models
             continue
         if kind not in readers:
-            why = "which is not supported here; supported:"
-            raise InvalidRequest(f"{path} is {shown(kind)}, {why} {', '.join(readers)}", field=path)
+            known = ", ".join(readers)
+            raise part.error("type", f"is {shown(kind)}, which is not supported here; supported: {known}")
         if (decoded := readers[kind](part)) is not None:
             found.append(decoded)
     return tuple(found)
@@ -268,13 +264,11 @@ def provider_demand(body: Fields, messages: tuple[Message, ...]) -> InvalidReque
     """The error for a model that cannot read a part, or run a tool, that the body has; `body` has been decoded."""
     for tool in body.objects("tools"):
         if is_hosted(tool):
-            path = tool.at("type")
             why = "only tools of type function and custom can be offered: the client runs them"
-            return InvalidRequest(f"{path} is {shown(tool.find_any('type'))}; {why}", field=path)
+            return tool.error("type", f"is {shown(tool.find_any('type'))}; {why}")
     for kind in body.find_strings("modalities") or ():
         if kind != "text":
-            why = f"modalities holds {shown(kind)}; models here answer in text only"
-            return InvalidRequest(why, field="modalities")
+            return field_error("modalities", f"holds {shown(kind)}; models here answer in text only")
     if any(isinstance(part, Opaque) for message in messages if message.role == "user" for part in message.parts):
         for message in body.objects("messages"):
             for part in message.objects("content") if isinstance(message.find_any("content"), list) else ():
@@ -328,7 +322,7 @@ def decode_tool_choice(body: Fields, tools: tuple[ToolSpec, ...]) -> tuple[tuple
             return tools, "none"
         case "required" | "any":  # the second is Mistral's word
             if not tools:
-                raise InvalidRequest(f'{path} is "{choice}" but no tools are offered; send tools', field=path)
+                raise field_error(path, f'is "{choice}" but no tools are offered; send tools')
             return tools, "required"
         case {"type": "function" | "custom"}:
             return tools, ("named", _decode_chosen(Fields(choice, path), tools))
@@ -342,10 +336,7 @@ def decode_tool_choice(body: Fields, tools: tuple[ToolSpec, ...]) -> tuple[tuple
 
 def _decode_chosen(choice: Fields, tools: Collection[ToolSpec]) -> str:
     function = _inside(choice, "custom" if choice.find_string("type") == "custom" else "function")
-    name = function.get_string("name")
-    if all(name != tool.name for tool in tools):
-        raise unknown_tool(function.at("name"), name, tools)
-    return name
+    return known_name(function, tools)
 
 
 def _decode_allowed(allowed: Fields, tools: tuple[ToolSpec, ...]) -> tuple[tuple[ToolSpec, ...], ToolChoice]:
@@ -353,7 +344,7 @@ def _decode_allowed(allowed: Fields, tools: tuple[ToolSpec, ...]) -> tuple[tuple
     mode = allowed.find_string("mode") or "auto"
     names = {_decode_chosen(tool, tools) for tool in allowed.objects("tools", MAX_TOOLS)}
     if not names:
-        raise InvalidRequest(f"{allowed.at('tools')} names no tool", field=allowed.at("tools"))
+        raise allowed.error("tools", "names no tool")
     left = tuple(tool for tool in tools if tool.name in names)
     if mode not in ("auto", "required"):
         raise wrong(allowed.at("mode"), '"auto" or "required"', mode)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from shepherd.core import InvalidRequest, ReasoningLevel
+from shepherd.core import ReasoningLevel
 from shepherd.core.request import salted
-from shepherd.wire.base import Fields, Json
+from shepherd.wire.base import Fields, Json, field_error
 from shepherd.wire.openai.format import Format
 from shepherd.wire.sampling import limit_of, sampling_of
 from shepherd.wire.speculation import speculation_of
@@ -38,7 +38,7 @@ USER = Field("user", STRING, "Names the user.")
 def _salt(body: Fields, key: str) -> str | None:
     salt = body.find_string(key)
     if salt == "":
-        raise InvalidRequest(f"{key} is empty; send a text that others cannot guess, or leave it out", field=key)
+        raise field_error(key, "is empty; send a text that others cannot guess, or leave it out")
     return salt
 
 

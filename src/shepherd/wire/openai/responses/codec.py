@@ -17,7 +17,7 @@ from typing import Any
 
 from shepherd.core import InvalidRequest, Message, Native, OnFull, Opaque, ReasoningLevel, Request
 from shepherd.core.edits import Edit
-from shepherd.wire.base import MAX_TOOLS, Decoded, Fields, Json, Range, shown, wrong
+from shepherd.wire.base import MAX_TOOLS, Decoded, Fields, Json, Range, field_error, shown, wrong
 from shepherd.wire.openai.format import ANY_OBJECT, Format
 from shepherd.wire.openai.responses.items import TRIGGER, decode_items, foreign_compaction, kind_of
 from shepherd.wire.openai.responses.parts import PROTOCOL
@@ -79,9 +79,7 @@ def _decode_format(body: Fields, key: str) -> Format:
             schema = inner.get_object("schema")
             return Format(schema.path, schema.body, strict=inner.find_boolean("strict") is True)
         case kind:
-            path = form.at("type")
-            message = f'{path} is {shown(kind)}; it must be "text", "json_object" or "json_schema"'
-            raise InvalidRequest(message, field=path)
+            raise form.error("type", f'is {shown(kind)}; it must be "text", "json_object" or "json_schema"')
 
 
 def _check_metadata(body: Fields, key: str) -> None:
@@ -93,8 +91,7 @@ def _check_metadata(body: Fields, key: str) -> None:
 
 def _decode_edit(entry: Fields) -> Edit:
     if (kind := entry.get_string("type")) != "compaction":
-        path = entry.at("type")
-        raise InvalidRequest(f'{path} is {shown(kind)}; the only type is "compaction"', field=path)
+        raise entry.error("type", f'is {shown(kind)}; the only type is "compaction"')
     return Edit("compact", entry.find_integer("compact_threshold", Range(1)))
 
 
@@ -234,8 +231,8 @@ def _is_triggered(items: Sequence[Fields]) -> bool:
     """Whether the client asks for a compaction now. Raises: `InvalidRequest` for a trigger that is not the last."""
     for at, item in enumerate(items, 1):
         if kind_of(item) == TRIGGER and at < len(items):
-            message = f"{item.path} is a {TRIGGER}, and {len(items) - at} items are behind it; send it as the last item"
-            raise InvalidRequest(message, field=item.path)
+            why = f"is a {TRIGGER}, and {len(items) - at} items are behind it; send it as the last item"
+            raise field_error(item.path, why)
     return bool(items) and kind_of(items[-1]) == TRIGGER
 
 
@@ -258,11 +255,11 @@ def _demand_of(items: list[Fields], messages: tuple[Message, ...]) -> InvalidReq
 def _refuse_what_is_missing(fields: Fields, given: Json) -> None:
     """Refuse what would change the answer and cannot be done."""
     if given["background"]:
-        message = "background is true, but answers are only made while the client waits; leave it out, or stream"
-        raise InvalidRequest(message, field="background")
+        why = "is true, but answers are only made while the client waits; leave it out, or stream"
+        raise field_error("background", why)
     for field, instead in _MISSING.items():
         if fields.find_any(field):
-            raise InvalidRequest(f"{field} is not available here; {instead}", field=field)
+            raise field_error(field, f"is not available here; {instead}")
     if given["previous_response_id"] and fields.find_any(N_STORED) is None:
         raise UnknownResponse(
             "previous_response_id: this server stores no answers; send the whole conversation as input"
@@ -286,7 +283,7 @@ def _items(fields: Fields) -> Iterator[Fields]:
     elif given is not None:
         raise wrong(fields.at("input"), "a string or an array of items", given)
     elif not fields.find_string("previous_response_id"):
-        raise InvalidRequest("input is missing", field="input")
+        raise field_error("input", "is missing")
 
 
 def message_of(text: str) -> Json:

@@ -16,7 +16,7 @@ from typing import Any
 
 from shepherd.core import InvalidRequest, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
 from shepherd.core.edits import COMPACTION, SEAL
-from shepherd.wire.base import Fields, compact_json, shown
+from shepherd.wire.base import Fields, compact_json, field_error, shown
 from shepherd.wire.openai.responses.parts import PROTOCOL, decode_content, decode_part, decode_thought, phase_of
 from shepherd.wire.openai.responses.tools import OfferedTools, full_name
 from shepherd.wire.parts import joined, seen
@@ -43,7 +43,7 @@ def kind_of(item: Fields) -> str:
         return "message"
     if item.has("id"):
         return "item_reference"
-    raise InvalidRequest(f"{item.at('type')} is missing", field=item.at("type"))
+    raise item.error("type", "is missing")
 
 
 class _Conversation:
@@ -115,10 +115,7 @@ def _add_message(conversation: _Conversation, item: Fields) -> None:
         case "tool":
             conversation.result(_call_id(item, "tool_call_id"), decode_content(item))
         case role:
-            path = item.at("role")
-            raise InvalidRequest(
-                f"{path} is {shown(role)}; the roles are user, assistant, system, developer", field=path
-            )
+            raise item.error("role", f"is {shown(role)}; the roles are user, assistant, system, developer")
 
 
 def _add_user(conversation: _Conversation, item: Fields) -> None:
@@ -241,9 +238,8 @@ def foreign_compaction(items: Iterable[Fields]) -> InvalidRequest | None:
     foreign = (item for item in items if kind_of(item) in COMPACTIONS and not _is_own_compaction(item))
     if (found := next(foreign, None)) is None:
         return None
-    return InvalidRequest(
-        f"{found.path} is the compaction of another provider, which alone can read it; send the messages themselves",
-        field=found.path,
+    return field_error(
+        found.path, "is the compaction of another provider, which alone can read it; send the messages themselves"
     )
 
 
@@ -265,9 +261,7 @@ def _dumped(value: Any) -> str:
 
 def _refuse_reference(conversation: _Conversation, item: Fields) -> None:
     id = item.get_string("id")
-    raise InvalidRequest(
-        f"{item.path} refers to item {shown(id)}, which is not stored; send the item itself", field=item.path
-    )
+    raise field_error(item.path, f"refers to item {shown(id)}, which is not stored; send the item itself")
 
 
 _ITEMS: Mapping[str, Callable[[_Conversation, Fields], None]] = {

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from shepherd.core import Audio, Document, Image, InvalidRequest, Opaque, Reasoning, Text
-from shepherd.wire.base import Fields, Json, compact_json, shown, wrong
+from shepherd.core import Audio, Document, Image, Opaque, Reasoning, Text
+from shepherd.wire.base import Fields, Json, compact_json, field_error, shown, wrong
 from shepherd.wire.parts import AUDIO_TYPES, decode_audio, decode_document, decode_image_url, only_provider
 from shepherd.wire.signature import Protocol, raw_for, signed
 
@@ -80,7 +80,7 @@ def _decode_image(part: Fields) -> Image:
         url = part.find_string("image_url")
     if url:
         return replace(decode_image_url(url, path), detail=part.find_string("detail") or "")
-    raise InvalidRequest(f"{path} is missing; send a data:, http: or https: URL", field=path)
+    raise field_error(path, "is missing; send a data:, http: or https: URL")
 
 
 # ---- thoughts

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from shepherd.core import InvalidRequest, ToolChoice, ToolSpec
-from shepherd.wire.base import MAX_TOOLS, Fields, Json, check_count, shown, wrong
+from shepherd.wire.base import MAX_TOOLS, Fields, Json, check_count, field_error, shown, wrong
 from shepherd.wire.tools import FREE_INPUT, decode_function, unknown_tool
 
 logger = logging.getLogger(__name__)
@@ -124,8 +124,7 @@ def provider_demand(body: Fields) -> InvalidRequest | None:
     match body.find_any("tool_choice"):
         case {"type": str() as kind} if kind not in ("function", "custom", "allowed_tools"):
             # To answer without it would be to invent what it finds.
-            path = body.at("tool_choice")
-            return InvalidRequest(f"{path} is of type {shown(kind)}, which nothing here can run", field=path)
+            return body.error("tool_choice", f"is of type {shown(kind)}, which nothing here can run")
         case _:
             return None
 
@@ -157,7 +156,7 @@ def decode_tool_choice(body: Fields, box: OfferedTools) -> tuple[tuple[ToolSpec,
 def _required(path: str, left: tuple[ToolSpec, ...]) -> ToolChoice:
     if left:
         return "required"
-    raise InvalidRequest(f'{path} is "required" but no tool is offered that can be called here; send tools', field=path)
+    raise field_error(path, 'is "required" but no tool is offered that can be called here; send tools')
 
 
 def _chosen(choice: Fields, kind: str, box: OfferedTools) -> str:
@@ -181,7 +180,7 @@ def _allowed(path: str, allowed: Fields, box: OfferedTools) -> tuple[tuple[ToolS
     if mode not in ("auto", "required"):
         raise wrong(allowed.at("mode"), '"auto" or "required"', mode)
     if not allowed.find_array("tools"):
-        raise InvalidRequest(f"{allowed.at('tools')} names no tool", field=allowed.at("tools"))
+        raise allowed.error("tools", "names no tool")
     names: set[str] = set()
     for tool in allowed.objects("tools", MAX_TOOLS):
         match tool.find_string("type"):
