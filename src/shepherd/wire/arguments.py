@@ -9,8 +9,9 @@ What does not begin like an object waits for its end. Whether an object is whole
 
 from __future__ import annotations
 
-import json
 import re
+
+from shepherd.wire.base import parse_json
 
 _NOTHING = frozenset({"", "null", "[]", '""', "None"})
 _SIGNS = re.compile(r'["{}\[\]]')
@@ -23,10 +24,7 @@ def plain(text: str) -> str:
     if bare in _NOTHING:
         return "{}"
     if bare[:1] == '"':
-        try:
-            inner = json.loads(bare)
-        except (ValueError, RecursionError):
-            return text
+        inner = parse_json(bare)
         if isinstance(inner, str) and (inner.strip() in _NOTHING or inner.lstrip()[:1] == "{"):
             return plain(inner)
     return text

@@ -168,6 +168,20 @@ def compact_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text; `None` where it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def parse_object(text: str | None) -> Json | None:
+    """The object of a JSON text; `None` where it holds none."""
+    value = None if text is None else parse_json(text)
+    return value if isinstance(value, dict) else None
+
+
 def shown(value: object, limit: int = 40) -> str:
     """A JSON value, shortened for an error message."""
     match value:
@@ -317,7 +331,6 @@ class Fields:
             yield Fields(value, path)
 
     def find_strings(self, key: str) -> tuple[str, ...] | None:
-        """The elements of an array of strings."""
         values = self.find_array(key)
         if values is None:
             return None

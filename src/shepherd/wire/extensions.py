@@ -7,12 +7,11 @@ Surfaces of other protocols leave it out.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from shepherd.core import Opaque
-from shepherd.wire.base import Json, compact_json
+from shepherd.wire.base import Json, compact_json, parse_object
 from shepherd.wire.signature import Protocol
 
 
@@ -24,13 +23,7 @@ def kept(protocol: Protocol, facts: Mapping[str, Any]) -> Opaque | None:
 
 def facts_of(protocol: Protocol, block: Opaque | None) -> Json:
     """The facts; none in those of another protocol."""
-    if block is None or block.protocol != protocol:
-        return {}
-    try:
-        found = json.loads(block.body)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return parse_object(block.body) or {} if block is not None and block.protocol == protocol else {}
 
 
 def besides(record: Any, names: Collection[str]) -> Json:

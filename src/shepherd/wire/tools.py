@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Iterable
 
 from shepherd.core import InvalidRequest, ToolSpec
-from shepherd.wire.base import Fields, field_error, shown, wrong
+from shepherd.wire.base import Fields, field_error, parse_object, shown, wrong
 
 FREE_INPUT = "input"
 """The one argument of a tool that takes any text (type custom): to the model it is a function like others."""
@@ -40,10 +40,7 @@ def free_arguments(text: str) -> str:
 
 def free_text(arguments: str) -> str:
     """The text in such arguments; all of them where the model has written something else."""
-    try:
-        text = json.loads(arguments)[FREE_INPUT]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return arguments
+    text = (parse_object(arguments) or {}).get(FREE_INPUT)
     return text if isinstance(text, str) else arguments
 
 

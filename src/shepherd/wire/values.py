@@ -9,7 +9,7 @@ from typing import Any
 
 from shepherd.core import BadCall, InvalidRequest, ToolCall
 from shepherd.wire.arguments import plain
-from shepherd.wire.base import Json, check_values
+from shepherd.wire.base import Json, check_values, parse_object
 
 
 class BrokenAnswer(Exception):
@@ -133,11 +133,8 @@ def same_arguments(one: str, other: str) -> bool:
 
 def object_of(arguments: str) -> Json:
     """The arguments of a call as an object; what is none is kept under one name, so that nothing is lost."""
-    try:
-        value = json.loads(arguments or "{}")
-    except (ValueError, RecursionError):
-        value = None
-    return value if isinstance(value, dict) else {"INVALID_JSON": arguments}
+    value = parse_object(arguments or "{}")
+    return value if value is not None else {"INVALID_JSON": arguments}
 
 
 def closed(schema: Mapping[str, Any]) -> Json:

@@ -6,7 +6,6 @@ a known field is a 400 that names the field.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 
@@ -17,7 +16,7 @@ from shepherd.wire.anthropic.blocks import decode_conversation
 from shepherd.wire.anthropic.edits import EDITS_SCHEMA, DecodedEdits, decode_edits
 from shepherd.wire.anthropic.shapes import UnknownThread, encode_error
 from shepherd.wire.anthropic.tools import decode_tool_choice, decode_tools, provider_demand
-from shepherd.wire.base import Decoded, Fields, Json, Range, wrong
+from shepherd.wire.base import Decoded, Fields, Json, Range, parse_object, wrong
 from shepherd.wire.sampling import MODEL, SAMPLING, STOPS, STREAM, sampling_of
 from shepherd.wire.speculation import SPECULATIVE, speculation_of
 from shepherd.wire.table import (
@@ -194,9 +193,5 @@ def _decode_session(body: Fields) -> str | None:
         return None
     if found := _SESSION_IN_ID.search(user):
         return found[1]
-    try:
-        named = json.loads(user)
-    except (ValueError, RecursionError):
-        return None
-    session = named.get("session_id") if isinstance(named, dict) else None
+    session = (parse_object(user) or {}).get("session_id")
     return session if isinstance(session, str) and session else None

@@ -29,7 +29,7 @@ from shepherd.core import (
     Unsupported,
     Usage,
 )
-from shepherd.wire.base import Json, compact_json
+from shepherd.wire.base import Json, compact_json, parse_object
 from shepherd.wire.client import Decoder, Endpoint, Failure, check_messages, native_of
 from shepherd.wire.ending import word_of
 from shepherd.wire.extensions import kept
@@ -226,16 +226,8 @@ class OllamaDecoder(Decoder):
 
     def _written(self, text: str) -> Iterator[Event]:
         """The call that the answer has the form of; its text, where it is none."""
-        try:
-            call = json.loads(text)
-        except (ValueError, RecursionError):
-            call = None
-        if (
-            isinstance(call, dict)
-            and text_in(call, "name") in self._demanded
-            and "arguments" in call
-            and not self._made
-        ):
+        call = parse_object(text)
+        if call is not None and text_in(call, "name") in self._demanded and "arguments" in call and not self._made:
             yield from self._whole_call(*_call_in({"function": call}))
         elif text:
             yield TextDelta(text)

@@ -7,32 +7,31 @@ extra_content: {"google": {"thought_signature": "CiQB..."}}                     
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from shepherd.wire.base import Json, compact_json
+from shepherd.wire.base import Json, compact_json, parse_json, parse_object
 from shepherd.wire.signature import Protocol, raw_for, received, sent, signed
+from shepherd.wire.values import object_at, objects_in
 
 PROTOCOL: Protocol = "openai.chat"
 
 
 def encode_details(details: Any) -> str | None:
     """The signature of thoughts with these details; None where nothing in them is a proof."""
-    found = [each for each in details if isinstance(each, dict)] if isinstance(details, list) else []
+    found = objects_in(details)
     has_proof = any(each.get("signature") or each.get("data") for each in found)
     return signed(PROTOCOL, compact_json(found)) if has_proof else None
 
 
 def decode_details(signature: str | None) -> list[Json]:
     """The details in a signature; none in one of another protocol."""
-    found = _json_in(raw_for(PROTOCOL, signature))
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    return objects_in(parse_json(raw_for(PROTOCOL, signature) or ""))
 
 
 def encode_extra(signature: str) -> Json:
     """The field `extra_content` of a call that is signed."""
-    found = _json_in(raw_for(PROTOCOL, signature))
-    return found if isinstance(found, dict) else {"google": {"thought_signature": sent("gemini", signature)}}
+    found = parse_object(raw_for(PROTOCOL, signature))
+    return found if found is not None else {"google": {"thought_signature": sent("gemini", signature)}}
 
 
 def decode_extra(extra: Json) -> str | None:
@@ -51,13 +50,4 @@ def encode_beside(extra: Json) -> str:
 
 def decode_beside(signature: str | None) -> Json:
     """The `extra_content` of a message in a signature; empty in any other."""
-    found = _json_in(raw_for(PROTOCOL, signature))
-    extra = found.get("extra_content") if isinstance(found, dict) else None
-    return extra if isinstance(extra, dict) else {}
-
-
-def _json_in(text: str | None) -> Any:
-    try:
-        return None if text is None else json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    return object_at(parse_object(raw_for(PROTOCOL, signature)) or {}, "extra_content")

@@ -39,7 +39,7 @@ from shepherd.core import (
     Unsupported,
 )
 from shepherd.wire.arguments import Arguments
-from shepherd.wire.base import Json, compact_json
+from shepherd.wire.base import Json, compact_json, parse_object
 from shepherd.wire.client import Decoder, Endpoint, check_messages, limit_for, native_of, native_tools
 from shepherd.wire.ending import word_of
 from shepherd.wire.extensions import besides, kept
@@ -51,7 +51,6 @@ from shepherd.wire.openai.responses.parts import (
     annotated,
     facts_in,
     is_part,
-    item_in,
     own_thought,
     phase_of,
     without_nulls,
@@ -159,7 +158,7 @@ def _items(messages: Sequence[Message], endpoint: Endpoint, free: frozenset[str]
 def _kept(parts: Sequence[Part]) -> list[Json]:
     """The items that stand beside a message."""
     kept = (part for part in parts if isinstance(part, Opaque) and not is_part(part))
-    return [item for part in kept if (item := item_in(part.body))]
+    return [item for part in kept if (item := parse_object(part.body))]
 
 
 def _of_user(parts: Sequence[Part], endpoint: Endpoint) -> Iterator[Json]:
@@ -184,7 +183,7 @@ def _answer(message: Message, free: frozenset[str]) -> Iterator[Json]:
                     thoughts.append(thought)
             case Opaque():
                 if (facts := facts_in(part)) is None:
-                    item = item_in(part.body)
+                    item = parse_object(part.body)
                 else:
                     phase = text_in(facts, "phase")
             case Text(text):
@@ -233,7 +232,7 @@ def _part(part: Part, endpoint: Endpoint) -> Json:
         case Image() if endpoint.sees_images:
             return {"type": "input_image", "image_url": shared_fields.url_of(part), "detail": part.detail or "auto"}
         case Opaque(body=body):
-            return item_in(body) or {}
+            return parse_object(body) or {}
         case Document(url=str(url)):
             return {"type": "input_file", "file_url": url}
         case Document():

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from shepherd.core import Audio, Document, Image, Opaque, Reasoning, Text
-from shepherd.wire.base import Fields, Json, compact_json, field_error, shown, wrong
+from shepherd.wire.base import Fields, Json, compact_json, field_error, parse_object, shown, wrong
 from shepherd.wire.parts import AUDIO_TYPES, decode_audio, decode_document, decode_image_url, only_provider
 from shepherd.wire.signature import Protocol, raw_for, signed
 
@@ -133,15 +133,6 @@ def without_nulls(item: Json) -> Json:
     return {key: value for key, value in item.items() if value is not None}
 
 
-def item_in(text: str) -> Json | None:
-    """The item that an `Opaque` or a signature holds; None for a text that holds none."""
-    try:
-        item = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return item if isinstance(item, dict) else None
-
-
 def phase_of(word: str) -> Opaque:
     """What stands in front of the text of a message with a phase."""
     return Opaque(PROTOCOL, compact_json({"type": "message", "phase": word}))
@@ -154,18 +145,17 @@ def annotated(notes: list[Json]) -> Opaque:
 
 def is_part(block: Opaque) -> bool:
     """Whether the block stands in a message, not beside it."""
-    item = item_in(block.body) if block.protocol == PROTOCOL else None
+    item = parse_object(block.body) if block.protocol == PROTOCOL else None
     return item is not None and str(item.get("type")).startswith("input_")
 
 
 def facts_in(block: Opaque) -> Json | None:
     """The facts about a message that stands beside the block; None for a block that is an item of its own."""
-    item = item_in(block.body) if block.protocol == PROTOCOL else None
+    item = parse_object(block.body) if block.protocol == PROTOCOL else None
     return item if item is not None and item.get("type") == "message" and not item.get("content") else None
 
 
 def own_thought(signature: str | None) -> Json | None:
     """The `reasoning` item in a signature of this protocol."""
-    raw = raw_for(PROTOCOL, signature)
-    item = None if raw is None else item_in(raw)
+    item = parse_object(raw_for(PROTOCOL, signature))
     return item if item is not None and item.get("type") == "reasoning" else None

@@ -39,10 +39,10 @@ from shepherd.core import (
 )
 from shepherd.core.edits import COMPACTION
 from shepherd.wire.bad_calls import HeldCalls
-from shepherd.wire.base import Json
+from shepherd.wire.base import Json, parse_object
 from shepherd.wire.extensions import facts_of
 from shepherd.wire.openai import shapes
-from shepherd.wire.openai.responses.parts import PROTOCOL, facts_in, item_in, own_thought, seal
+from shepherd.wire.openai.responses.parts import PROTOCOL, facts_in, own_thought, seal
 from shepherd.wire.openai.responses.tools import NO_TOOLS, OfferedTools
 from shepherd.wire.speculation import encode_drafts
 from shepherd.wire.sse import MEDIA_TYPE, PING
@@ -252,7 +252,7 @@ class _Writer:
                 case OpaqueBlock(block) if block.protocol == PROTOCOL:
                     yield from self._pass_on(block)
                 case OpaqueBlock(block) if block.protocol == COMPACTION:
-                    body = item_in(block.body) or {}
+                    body = parse_object(block.body) or {}
                     yield from self._whole({"id": f"cmp_{self._tail}_{len(self._output)}", **body})
                 case CallStarted():
                     yield from self._close()
@@ -355,7 +355,7 @@ class _Writer:
     def _pass_on(self, block: Opaque) -> Iterator[Json]:
         facts = facts_in(block)
         if facts is None:
-            if (item := item_in(block.body)) is not None:
+            if (item := parse_object(block.body)) is not None:
                 yield from self._whole(item)
         elif isinstance(notes := facts.get("annotations"), list):
             if self._open is not None and self._open.is_message:
