@@ -82,7 +82,7 @@ def test_everything_that_is_said_arrives() -> None:
         recall=False,
         extra={"constrained_by": "guided_regex"},
     )
-    assert (decoded.stream, decoded.options) == (True, CompletionOptions(1, 1, True, True))
+    assert (decoded.stream, decoded.options) == (True, CompletionOptions(include_usage=True, logprobs=True))
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from shepherd.core import (
 from shepherd.wire.bad_calls import HeldCalls
 from shepherd.wire.base import Decoded, Fields, Json, compact, wrong
 from shepherd.wire.extensions import facts_of, merge_facts
-from shepherd.wire.openai.chunks import Chunks
+from shepherd.wire.openai.chunks import FINISH_REASONS, ChunkOptions, Chunks
 from shepherd.wire.openai.format import RESPONSE_FORMAT
 from shepherd.wire.openai.messages import CONVERSATION, custom_tools, decode_tool_choice, provider_demand
 from shepherd.wire.openai.responses.codec import decode_hybrid
@@ -76,19 +76,12 @@ MAX_TOP_LOGPROBS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class ChatOptions:
-    include_usage: bool = False
-    """Send the token counts in a chunk of their own before the end of a stream."""
-    n: int = 1
-    """Choices."""
-    logprobs: bool = False
+class ChatOptions(ChunkOptions):
     custom: frozenset[str] = frozenset()
     """Tools that take any text: their calls are written as text."""
     is_legacy: bool = False
     """The tools came as `functions`: the call goes back as `function_call`."""
     hides_reasoning: bool = False
-    return_progress: bool = False
-    timings_per_token: bool = False
     verbose: bool = False
 
 
@@ -248,10 +241,7 @@ class Encoder:
     def __init__(self, options: ChatOptions, *, id: str, created: int, model: str) -> None:
         n = options.n
         self._options = options
-        self._chunks = Chunks(
-            n, n, options.include_usage, options.return_progress, options.timings_per_token,
-            kind="chat.completion.chunk", id=id, created=created, model=model,
-        )  # fmt: skip
+        self._chunks = Chunks(options, n, kind="chat.completion.chunk", id=id, created=created, model=model)
         self._heads = self._chunks.heads
         self._text_heads = [b""] * n
         """Of the chunks of each choice, up to their text; empty until it has some."""
@@ -365,7 +355,7 @@ class _Deltas:
         if reason in ("end", "stop", "tool_calls"):
             called = "function_call" if self._options.is_legacy else "tool_calls"
             return called if self._n_calls else "stop"
-        return given or _FINISH_REASONS[reason]
+        return given or FINISH_REASONS.get(reason, "stop")
 
     def _call(self, call: ToolCall | BadCall) -> Iterator[Json]:
         id, name, index = call.id, call.name, self._n_calls
@@ -382,9 +372,6 @@ class _Deltas:
         rest = {"extra_content": encode_extra(signature)} if signature else {}
         yield {"tool_calls": [{"index": index, "id": id, "type": kind, kind: {"name": name, key: ""}, **rest}]}
         yield {"tool_calls": [{"index": index, kind: {key: text}}]}
-
-
-_FINISH_REASONS: dict[StopReason, str] = {"length": "length", "filtered": "content_filter", "cancelled": "stop"}
 
 
 def _folded(deltas: Iterable[Json]) -> Json:

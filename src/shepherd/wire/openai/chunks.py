@@ -8,11 +8,12 @@ The last object also says how long the answer took (llama-server's `timings`), f
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from json.encoder import encode_basestring_ascii as quote
 
-from shepherd.core import Event, Reply, Usage
+from shepherd.core import Event, Reply, StopReason, Usage
 from shepherd.wire.base import Json, compact
 from shepherd.wire.openai.shapes import encode_usage, with_own
 from shepherd.wire.sse import DONE
@@ -21,28 +22,30 @@ from shepherd.wire.watch import Watch
 EMPTY_JSON: Json = {}
 
 
-class Chunks:
-    """The frame of one answer: `n` choices of each prompt, `n_choices` of all of them."""
+FINISH_REASONS: dict[StopReason, str] = {"length": "length", "filtered": "content_filter"}
+"""All others are `stop`."""
 
-    def __init__(
-        self,
-        n: int,
-        n_choices: int,
-        include_usage: bool,
-        return_progress: bool,
-        timings_per_token: bool,
-        *,
-        kind: str,
-        id: str,
-        created: int,
-        model: str,
-    ) -> None:
+
+@dataclass(frozen=True, slots=True)
+class ChunkOptions:
+    include_usage: bool = False
+    """Send the token counts in a chunk of their own before the end of a stream."""
+    n: int = 1
+    """Choices of each prompt."""
+    logprobs: bool = False
+    return_progress: bool = False
+    timings_per_token: bool = False
+
+
+class Chunks:
+    """The frame of one answer, with `n_choices` of all prompts together."""
+
+    def __init__(self, options: ChunkOptions, n_choices: int, *, kind: str, id: str, created: int, model: str) -> None:
+        self._options = options
         self.heads = [b""] * n_choices
         """Of the chunks of each choice, up to the middle."""
-        self.tail = (b',"usage":null' if include_usage else b"") + b"}\n\n"
+        self.tail = (b',"usage":null' if options.include_usage else b"") + b"}\n\n"
         self.watch = Watch()
-        self._n, self._include_usage, self._return_progress = n, include_usage, return_progress
-        self._timings_per_token = timings_per_token
         self._kind, self._id, self._created, self._model = kind, id, created, model
         self._usages: dict[int, Usage] = {}
         """Of the choices that have ended."""
@@ -55,13 +58,13 @@ class Chunks:
     def progress(self, choice: int, event: Event, middle: bytes) -> bytes:
         """A chunk that says how much of the prompt is read, where that is wanted and has changed. `middle`: of a chunk
         that adds nothing."""
-        if not self._return_progress or (found := self.watch.progress(event)) is None:
+        if not self._options.return_progress or (found := self.watch.progress(event)) is None:
             return b""
         return self.heads[choice] + middle + b',"prompt_progress":' + compact(found) + self.tail
 
     def timed_tail(self, event: Event) -> bytes:
         """The tail of the chunk with this event: with the times so far, where they are wanted."""
-        if not self._timings_per_token or (found := self.watch.timings_so_far(event)) is None:
+        if not self._options.timings_per_token or (found := self.watch.timings_so_far(event)) is None:
             return self.tail
         return b',"timings":' + compact(found) + self.tail
 
@@ -74,16 +77,16 @@ class Chunks:
         last = self.heads[choice] + middle + rest
         if len(self._usages) < len(self.heads):
             return last + self.tail
-        total = sum_usage([self._usages[at] for at in range(len(self.heads))], self._n)
+        total = sum_usage([self._usages[at] for at in range(len(self.heads))], self._options.n)
         timings = b',"timings":' + compact(self.watch.timings(total))
-        if not self._include_usage:
+        if not self._options.include_usage:
             return last + timings + self.tail + DONE
         counts = compact(self._counts(total, own))
         return last + self.tail + self._head() + b'"choices":[],"usage":' + counts + rest + timings + b"}\n\n" + DONE
 
     def whole(self, choices: Sequence[Json], replies: Sequence[Reply], own: Json = EMPTY_JSON) -> Json:
         """The answer as one object; `own` as for `end`."""
-        usage = sum_usage([reply.usage for reply in replies], self._n)
+        usage = sum_usage([reply.usage for reply in replies], self._options.n)
         return {
             "id": self._id,
             "object": self._kind.removesuffix(".chunk"),

@@ -18,14 +18,13 @@ from shepherd.core import (
     Reply,
     Request,
     Started,
-    StopReason,
     TextDelta,
     TextOrTokens,
     TokenScore,
 )
 from shepherd.wire.base import Decoded, Fields, Json, compact, field_error
 from shepherd.wire.openai import shapes as openai_shapes
-from shepherd.wire.openai.chunks import Chunks
+from shepherd.wire.openai.chunks import FINISH_REASONS, ChunkOptions, Chunks
 from shepherd.wire.openai.format import RESPONSE_FORMAT
 from shepherd.wire.openai.settings import NAMES, RETURN_PROGRESS, STREAM_OPTIONS, TIMINGS_PER_TOKEN, request_settings
 from shepherd.wire.openai.shapes import logprob_of
@@ -45,15 +44,9 @@ MAX_CHOICES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class CompletionOptions:
-    n: int = 1
-    """Choices of each prompt."""
+class CompletionOptions(ChunkOptions):
     n_choices: int = 1
     """Of all prompts."""
-    logprobs: bool = False
-    include_usage: bool = False
-    return_progress: bool = False
-    timings_per_token: bool = False
 
 
 # ---- the request
@@ -113,14 +106,13 @@ def decode_request(body: Json) -> Decoded[CompletionOptions]:
             replace(request, completion=Completion(prompt, given["suffix"] or None, given["echo"])), n
         )
     ]
-    include_usage = given["stream_options"]["include_usage"]
     options = CompletionOptions(
+        given["stream_options"]["include_usage"],
         n,
-        len(requests),
         given["logprobs"] is not None,
-        include_usage,
         given["return_progress"],
         given["timings_per_token"],
+        len(requests),
     )
     return Decoded(tuple(requests), given["stream"], options)
 
@@ -137,12 +129,9 @@ class Encoder:
     ping = PING
 
     def __init__(self, options: CompletionOptions, *, id: str, created: int, model: str) -> None:
-        n, n_choices = options.n, options.n_choices
+        n_choices = options.n_choices
         self._options = options
-        self._chunks = Chunks(
-            n, n_choices, options.include_usage, options.return_progress, options.timings_per_token,
-            kind="text_completion", id=id, created=created, model=model,
-        )  # fmt: skip
+        self._chunks = Chunks(options, n_choices, kind="text_completion", id=id, created=created, model=model)
         self._text_heads = [b""] * n_choices
         """Of the chunks of each choice, empty until it has text."""
         self._tail = b',"logprobs":null,"finish_reason":null}]' + self._chunks.tail
@@ -164,7 +153,7 @@ class Encoder:
                 middle = quote(text).encode("ascii") + b',"logprobs":' + logprobs + b',"finish_reason":null}]'
                 return progress + self._chunks.heads[choice] + middle + self._chunks.timed_tail(event)
             case Finished(reason, usage):
-                ending = _EMPTY_MIDDLE.replace(b":null}", b":" + compact(_FINISH_REASONS[reason]) + b"}")
+                ending = _EMPTY_MIDDLE.replace(b":null}", b":" + compact(FINISH_REASONS.get(reason, "stop")) + b"}")
                 return progress + self._chunks.end(choice, ending, usage)
             case _:
                 return progress
@@ -182,7 +171,7 @@ class Encoder:
                 "index": at,
                 "text": reply.message.text,
                 "logprobs": self._tables[at].encode(reply.scores) if self._options.logprobs else None,
-                "finish_reason": _FINISH_REASONS[reply.reason],
+                "finish_reason": FINISH_REASONS.get(reply.reason, "stop"),
             }
             for at, reply in enumerate(replies)
         ]
@@ -193,15 +182,6 @@ encoder = Encoder
 
 _EMPTY_MIDDLE = b'"","logprobs":null,"finish_reason":null}]'
 """The middle of a chunk without text."""
-
-_FINISH_REASONS: dict[StopReason, str] = {
-    "end": "stop",
-    "stop": "stop",
-    "tool_calls": "stop",
-    "length": "length",
-    "filtered": "content_filter",
-    "cancelled": "stop",
-}
 
 
 class _Table:
