@@ -17,7 +17,6 @@ from shepherd.wire.ollama.fields import COMMON, IMAGES, common_settings, decode_
 from shepherd.wire.openai.messages import TOOLS, decode_tool_choice, decode_tools, provider_demand
 from shepherd.wire.table import ANYTHING, OBJECTS, STRING, Field, FieldKind, body_schema, one_of, read_fields
 from shepherd.wire.tools import decode_arguments
-from shepherd.wire.watch import Clock
 
 __all__ = ["decode_request", "encode_error", "encoder"]
 
@@ -97,12 +96,9 @@ _EXAMPLE = {"model": "default", "messages": [{"role": "user", "content": "Hello!
 BODY = body_schema(*FIELDS, TOOLS, example=_EXAMPLE)
 
 
-def decode_request(body: Json, *, clock: Clock = time.perf_counter_ns) -> Decoded[AnswerOptions]:
-    """The request of a body. Raises: `InvalidRequest`, and nothing else, for any JSON object.
-
-    A body without messages asks to load the model, or to unload it: an empty request.
-    """
-    began = clock()
+def decode_request(body: Json) -> Decoded[AnswerOptions]:
+    """A body without messages asks to load the model, or to unload it: an empty request."""
+    began = time.perf_counter_ns()
     fields = Fields(body)
     given = read_fields(fields, FIELDS)
     settings = common_settings(given)

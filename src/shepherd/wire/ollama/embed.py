@@ -66,14 +66,12 @@ def decode_embeddings(body: Json) -> EmbedRequest:
     return EmbedRequest(given["model"], (given["prompt"],) if given["prompt"] else (), keep_alive_s=given["keep_alive"])
 
 
-def encode_embed(
-    vectors: Sequence[Sequence[float]], *, model: str, n_tokens: int, total_ns: int, load_ns: int = 0
-) -> Json:
+def encode_embed(vectors: Sequence[Sequence[float]], *, model: str, n_tokens: int, total_ns: int) -> Json:
     return {
         "model": model,
         "embeddings": [plain(vector) for vector in vectors],
         "total_duration": total_ns,
-        "load_duration": load_ns,
+        "load_duration": 0,
         "prompt_eval_count": n_tokens,
     }
 
