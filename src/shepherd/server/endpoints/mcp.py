@@ -32,17 +32,9 @@ from shepherd.tools.signature import in_thread
 from shepherd.wire.base import check_values
 
 if TYPE_CHECKING:
+    import mcp_types as types
     from mcp.server import Server, ServerRequestContext
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-    from mcp_types import (
-        CallToolRequestParams,
-        CallToolResult,
-        ContentBlock,
-        ListToolsResult,
-        LoggingLevel,
-        PaginatedRequestParams,
-    )
-    from mcp_types import Tool as McpTool
     from starlette.applications import Starlette
     from starlette.types import Message, Receive, Scope, Send
 
@@ -74,16 +66,16 @@ Open = Callable[[str | None], Awaitable["Offer"]]
 
 def make_server(open_offer: Open, *, silence_s: float = LONGEST_SILENCE_S) -> Server[Any]:
     """An MCP server over what `open_offer` gives, once for each conversation."""
-    from mcp.server import Server  # noqa: PLC0415 - 0.7 s
+    import mcp_types as types  # noqa: PLC0415 - 0.7 s
+    from mcp.server import Server  # noqa: PLC0415
     from mcp.shared.exceptions import MCPError  # noqa: PLC0415
-    from mcp_types import INVALID_PARAMS, EmptyResult, ListToolsResult, SetLevelRequestParams  # noqa: PLC0415
 
     from shepherd.server.endpoints.mcp_library import add_library  # noqa: PLC0415
 
     numbers = itertools.count(1)
     offers = LruCache["Offer"](MOST_CONVERSATIONS)
     """A later request reads the rest of a result that was cut in the box that keeps it."""
-    levels = LruCache["LoggingLevel"](MOST_CONVERSATIONS)
+    levels = LruCache["types.LoggingLevel"](MOST_CONVERSATIONS)
     """That a client has set; the newest revision has it in each request instead."""
 
     async def offer_of(context: Context) -> Offer:
@@ -95,22 +87,22 @@ def make_server(open_offer: Open, *, silence_s: float = LONGEST_SILENCE_S) -> Se
             offers.keep(place, opened)
         return known or opened
 
-    async def list_tools(context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=[_described(tool) for tool in (await offer_of(context)).toolbox.tools])
+    async def list_tools(context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[_described(tool) for tool in (await offer_of(context)).toolbox.tools])
 
-    async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
+    async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         call = ToolCall(f"mcp-{next(numbers)}", params.name, json.dumps(params.arguments or {}, ensure_ascii=False))
         box = (await offer_of(context)).toolbox
         try:
             box.get_known(params.name)
         except ToolError as error:
-            raise MCPError(INVALID_PARAMS, error.message) from error
+            raise MCPError(types.INVALID_PARAMS, error.message) from error
         async with _reporting(context, levels.find(_conversation(context)), silence_s) as tell:
             return _encode_result((await box.run(call, tell=tell)).result)
 
-    async def set_level(context: Context, params: SetLevelRequestParams) -> EmptyResult:
+    async def set_level(context: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
         levels.keep(_conversation(context), params.level)
-        return EmptyResult()
+        return types.EmptyResult()
 
     server = Server(
         "shepherd",
@@ -119,7 +111,7 @@ def make_server(open_offer: Open, *, silence_s: float = LONGEST_SILENCE_S) -> Se
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
-    server.add_request_handler("logging/setLevel", SetLevelRequestParams, set_level)
+    server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, set_level)
     add_library(server, offer_of)
     return server
 
@@ -232,7 +224,7 @@ class _Endpoint:
 
 @contextlib.asynccontextmanager
 async def _reporting(
-    context: Context, level: LoggingLevel | None, silence_s: float
+    context: Context, level: types.LoggingLevel | None, silence_s: float
 ) -> AsyncIterator[Callable[[str], None]]:
     """Within the block, lines of progress go to the client, if it wants them; the newest one counts. Without
     lines, a message without text says every `silence_s` that the call still runs. `level`: of the log that it wants.
@@ -275,23 +267,23 @@ async def _reporting(
             await task
 
 
-def _is_wanted(kind: LoggingLevel, context: Context, level: LoggingLevel | None) -> bool:
+def _is_wanted(kind: types.LoggingLevel, context: Context, level: types.LoggingLevel | None) -> bool:
     """Whether the client wants such messages: in 2026-07-28 by this request, before by the `level` that it has set."""
-    from mcp_types import LOG_LEVEL_META_KEY, LoggingLevel  # noqa: PLC0415
+    import mcp_types as types  # noqa: PLC0415
     from mcp_types.version import MODERN_PROTOCOL_VERSIONS  # noqa: PLC0415
 
     is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
-    wanted = (context.meta or {}).get(LOG_LEVEL_META_KEY) if is_modern else level
-    order = get_args(LoggingLevel)
+    wanted = (context.meta or {}).get(types.LOG_LEVEL_META_KEY) if is_modern else level
+    order = get_args(types.LoggingLevel)
     return wanted in order and order.index(kind) >= order.index(wanted)
 
 
-async def _log(context: Context, kind: LoggingLevel, line: str) -> None:
-    from mcp_types import LoggingMessageNotification, LoggingMessageNotificationParams  # noqa: PLC0415
+async def _log(context: Context, kind: types.LoggingLevel, line: str) -> None:
+    import mcp_types as types  # noqa: PLC0415
 
-    params = LoggingMessageNotificationParams(level=kind, logger=context.params["name"] if context.params else None,
-                                              data=line)  # fmt: skip
-    await context.session.send_notification(LoggingMessageNotification(params=params), context.request_id)
+    name = context.params["name"] if context.params else None
+    params = types.LoggingMessageNotificationParams(level=kind, logger=name, data=line)
+    await context.session.send_notification(types.LoggingMessageNotification(params=params), context.request_id)
 
 
 def _user(context: Context) -> str | None:
@@ -313,27 +305,26 @@ def _conversation(context: Context) -> Hashable:
     return context.request.headers.get("mcp-session-id"), _user(context), identity
 
 
-def _described(tool: Tool) -> McpTool:
-    from mcp_types import Tool as McpTool  # noqa: PLC0415
-    from mcp_types import ToolAnnotations  # noqa: PLC0415
+def _described(tool: Tool) -> types.Tool:
+    import mcp_types as types  # noqa: PLC0415
 
     effect = tool.effect if isinstance(tool.effect, str) else "write"
-    annotations = ToolAnnotations(
+    annotations = types.ToolAnnotations(
         read_only_hint=effect == "read", destructive_hint=effect in ("write", "run"), open_world_hint=effect == "net"
     )
     schema = {"type": "object", **tool.parameters}
-    return McpTool(name=tool.name, description=tool.description, input_schema=schema, annotations=annotations)
+    return types.Tool(name=tool.name, description=tool.description, input_schema=schema, annotations=annotations)
 
 
-def _encode_result(result: ToolResult) -> CallToolResult:
-    from mcp_types import CallToolResult, TextContent  # noqa: PLC0415
+def _encode_result(result: ToolResult) -> types.CallToolResult:
+    import mcp_types as types  # noqa: PLC0415
 
     from shepherd.server.endpoints.mcp_library import content_of  # noqa: PLC0415
 
-    content: list[ContentBlock] = []
+    content: list[types.ContentBlock] = []
     for part in result.parts:
         if (found := content_of(part)) is not None:
             content.append(found)
         elif isinstance(part, Image):
-            content.append(TextContent(text=f"[image: {part.url}]"))
-    return CallToolResult(content=content, is_error=result.is_error)
+            content.append(types.TextContent(text=f"[image: {part.url}]"))
+    return types.CallToolResult(content=content, is_error=result.is_error)

@@ -11,23 +11,8 @@ from shepherd.core import Audio, Image, Message, ShepherdError, Text
 from shepherd.tools.offer import Offer, UnknownResourceError
 
 if TYPE_CHECKING:
+    import mcp_types as types
     from mcp.server import Server, ServerRequestContext
-    from mcp_types import (
-        AudioContent,
-        CompleteRequestParams,
-        CompleteResult,
-        GetPromptRequestParams,
-        GetPromptResult,
-        ImageContent,
-        ListPromptsResult,
-        ListResourcesResult,
-        ListResourceTemplatesResult,
-        PaginatedRequestParams,
-        PromptMessage,
-        ReadResourceRequestParams,
-        ReadResourceResult,
-        TextContent,
-    )
 
     from shepherd.core.messages import Part
 
@@ -41,7 +26,7 @@ def add_library(server: Server[Any], offer_of: Callable[[Context], Awaitable[Off
     """Put the methods into a server; `offer_of` gives what the caller of a request may have."""
     import mcp_types as types  # noqa: PLC0415 - with `mcp.server`, 0.7 s
 
-    async def list_prompts(context: Context, params: PaginatedRequestParams) -> ListPromptsResult:
+    async def list_prompts(context: Context, params: types.PaginatedRequestParams) -> types.ListPromptsResult:
         async with _refusing(context):
             found = await (await offer_of(context)).prompts()
         prompts = [
@@ -57,12 +42,12 @@ def add_library(server: Server[Any], offer_of: Callable[[Context], Awaitable[Off
         ]
         return types.ListPromptsResult(prompts=prompts)
 
-    async def get_prompt(context: Context, params: GetPromptRequestParams) -> GetPromptResult:
+    async def get_prompt(context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         async with _refusing(context):
             messages = await (await offer_of(context)).prompt(params.name, params.arguments or {})
         return types.GetPromptResult(messages=[each for message in messages for each in _as_messages(message)])
 
-    async def list_resources(context: Context, params: PaginatedRequestParams) -> ListResourcesResult:
+    async def list_resources(context: Context, params: types.PaginatedRequestParams) -> types.ListResourcesResult:
         async with _refusing(context):
             found = await (await offer_of(context)).resources()
         return types.ListResourcesResult(
@@ -73,7 +58,9 @@ def add_library(server: Server[Any], offer_of: Callable[[Context], Awaitable[Off
             ]
         )  # fmt: skip
 
-    async def list_templates(context: Context, params: PaginatedRequestParams) -> ListResourceTemplatesResult:
+    async def list_templates(
+        context: Context, params: types.PaginatedRequestParams
+    ) -> types.ListResourceTemplatesResult:
         async with _refusing(context):
             found = await (await offer_of(context)).resources()
         return types.ListResourceTemplatesResult(
@@ -84,7 +71,7 @@ def add_library(server: Server[Any], offer_of: Callable[[Context], Awaitable[Off
             ]
         )  # fmt: skip
 
-    async def read(context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+    async def read(context: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         uri = str(params.uri)
         async with _refusing(context, uri):
             found = await (await offer_of(context)).read(uri)
@@ -96,7 +83,7 @@ def add_library(server: Server[Any], offer_of: Callable[[Context], Awaitable[Off
             contents = types.BlobResourceContents(uri=uri, blob=blob, mime_type=found.media_type)
         return types.ReadResourceResult(contents=[contents])
 
-    async def complete(context: Context, params: CompleteRequestParams) -> CompleteResult:
+    async def complete(context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         values = []
         if isinstance(params.ref, types.ResourceTemplateReference):
             async with _refusing(context):
@@ -128,7 +115,7 @@ async def _refusing(context: Context, uri: str = "") -> AsyncIterator[None]:
         raise MCPError(INVALID_PARAMS, error.message) from error
 
 
-def _as_messages(message: Message) -> list[PromptMessage]:
+def _as_messages(message: Message) -> list[types.PromptMessage]:
     """One for each part: the protocol's messages have one."""
     import mcp_types as types  # noqa: PLC0415
 
@@ -137,7 +124,7 @@ def _as_messages(message: Message) -> list[PromptMessage]:
     return [types.PromptMessage(role=role, content=each) for each in found if each is not None]
 
 
-def content_of(part: Part) -> TextContent | ImageContent | AudioContent | None:
+def content_of(part: Part) -> types.TextContent | types.ImageContent | types.AudioContent | None:
     """A part of a message as the protocol has it; None for what it has no form for, such as the address of an image."""
     import mcp_types as types  # noqa: PLC0415
 
