@@ -11,7 +11,6 @@ from typing import Any
 
 from shepherd.server.endpoints import pull
 from shepherd.server.endpoints.chats import CHAT_ENDPOINTS
-from shepherd.server.endpoints.client_telemetry import TELEMETRY_ENDPOINT
 from shepherd.server.endpoints.docs_page import DOCS_ENDPOINTS
 from shepherd.server.endpoints.embeddings import answer_embed, answer_embeddings, answer_openai
 from shepherd.server.endpoints.generate import Generate
@@ -177,6 +176,6 @@ QUERY_ENDPOINTS: tuple[Endpoint, ...] = (
 ENDPOINTS: tuple[Endpoint | PlainEndpoint, ...] = (
     *GENERATE_ENDPOINTS, *QUERY_ENDPOINTS, *(row.endpoint for row in MEMORY_ENDPOINTS),
     *STATUS_ENDPOINTS, *LLAMA_ENDPOINTS, *MODEL_ENDPOINTS, *OLLAMA_ENDPOINTS, *RESPONSE_ENDPOINTS,
-    *REPLICA_ENDPOINTS, *CHAT_ENDPOINTS, *WINDOW_ENDPOINTS, TELEMETRY_ENDPOINT, *DOCS_ENDPOINTS,
+    *REPLICA_ENDPOINTS, *CHAT_ENDPOINTS, *WINDOW_ENDPOINTS, *DOCS_ENDPOINTS,
     *WEB_ENDPOINTS,
 )  # fmt: skip

@@ -108,6 +108,11 @@ async def measure(request: HTTPRequest) -> Response:
     return response
 
 
+async def drop_events(request: HTTPRequest) -> Response:
+    """Events of Claude Code about itself: dropped unread, so that it does not send them again."""
+    return json_response({})
+
+
 class _AsWritten(bytes):
     """The name of a header that keeps its capitals: uvicorn writes all others in small letters."""
 
@@ -131,4 +136,5 @@ STATUS_ENDPOINTS = (
     PlainEndpoint(("GET", "HEAD"), ("/v1/usage",), usage, {"parameters": [_DAYS]}),
     PlainEndpoint(("DELETE",), ("/v1/caches/{name:path}",), clear, deed="caches"),
     PlainEndpoint(("GET", "HEAD"), ("/metrics",), measure, {"responses": _TEXT}),
+    PlainEndpoint(("POST",), ("/api/event_logging/batch",), drop_events, documented=False),
 )
