@@ -23,7 +23,7 @@ from shepherd.app.chats.view import media_of
 from shepherd.core import InvalidRequest, Sampling, Text
 from shepherd.memory.users import LOCAL
 from shepherd.process.pools import in_pool
-from shepherd.server.endpoints.handler import Endpoint, RequestContext, within
+from shepherd.server.endpoints.handler import Endpoint, RequestContext
 from shepherd.server.endpoints.openapi import operation_id
 from shepherd.server.http.admission import turn_of
 from shepherd.server.http.body import PRIVATE, RawHeaders, json_bytes
@@ -54,8 +54,6 @@ ACTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class ChatEndpoint:
-    """One path."""
-
     name: str
     method: str
     path: str
@@ -310,11 +308,10 @@ async def _send_file(context: RequestContext, content: bytes, kind: str, disposi
         (b"content-security-policy", b"default-src 'none'; sandbox"),
         *PRIVATE,
     ]
-    context.record.status, context.record.reason = 200, "answered"
-    stall_s = context.state.limits.stall_s
-    await within(stall_s, context.send({"type": "http.response.start", "status": 200, "headers": headers}))
+    context.record.reason = "answered"
+    await context.begin(headers)
     context.record.complete = True
-    await within(stall_s, context.send_last({"type": "http.response.body", "body": content, "more_body": False}))
+    await context.send_fragment(content, is_last=True, more=False)
 
 
 async def _stop(shelf: ChatShelf, values: Values) -> Json:

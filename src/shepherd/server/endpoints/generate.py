@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 from shepherd.app.media import fetching_once
 from shepherd.core import Assembler, Event, Evicted, Request, Started
-from shepherd.server.endpoints.handler import BURST_BYTES, RequestContext, backend_headers, log_failure, within
+from shepherd.server.endpoints.handler import BURST_BYTES, RequestContext, backend_headers, log_failure
 from shepherd.server.endpoints.ollama import stream_load
 from shepherd.server.http.admission import admit_choices
 from shepherd.server.http.body import UNBUFFERED, ClientGone, RawHeaders, json_bytes
@@ -41,8 +41,6 @@ ChoiceEvents = AsyncGenerator[tuple[int, Event], None]
 
 @dataclass(frozen=True, slots=True)
 class Generate:
-    """Answers with a generated message."""
-
     codec: Codec[Any]
     id_prefix: str
     """Of the ids of its answers."""
@@ -84,8 +82,6 @@ def _only_loads(request: Request) -> bool:
 
 
 class _Answer:
-    """The answer to one decoded request, on its way to the client."""
-
     def __init__(self, endpoint: Generate, decoded: Decoded[Any], context: RequestContext) -> None:
         self._endpoint = endpoint
         self._decoded = decoded
@@ -121,7 +117,8 @@ class _Answer:
             log_failure(error, self._context.record)
             fragment = self._encoder.encode_failure(error)
             self._context.observers.send(fragment)
-            await self._send_fragment(fragment, is_last=True, more=False, patience_s=self._context.patience_s(error))
+            patience_s = self._context.patience_s(error)
+            await self._context.send_fragment(fragment, is_last=True, more=False, patience_s=patience_s)
 
     def _store(self) -> None:
         if self._endpoint.stored_responses:
@@ -154,24 +151,22 @@ class _Answer:
                 tasks.create_task(self._pump(events, buffer))
                 fragment = await buffer.take(limits.ping_s)
                 if self._refusal is None:
-                    headers = [(b"content-type", encoder.media_type.encode()), *UNBUFFERED, *_headers(record)]
-                    record.status = 200
-                    head = {"type": "http.response.start", "status": 200, "headers": headers}
-                    await within(limits.stall_s, self._context.send(head))
+                    kind = (b"content-type", encoder.media_type.encode())
+                    await self._context.begin([kind, *UNBUFFERED, *_headers(record)])
                     if fragment == b"":
                         fragment = await buffer.take(limits.ping_s)
                     while fragment is not None:
                         # Before its first event a protocol of SSE may allow nothing; every reader skips a comment.
                         is_early = not record.started and encoder.media_type == EVENT_STREAM
                         fragment = fragment or (PING if is_early else encoder.ping)
-                        await self._send_fragment(fragment, is_last=buffer.has_last)
+                        await self._context.send_fragment(fragment, is_last=buffer.has_last)
                         fragment = await buffer.take(limits.ping_s)
         except* ClientTooSlow as group:
             raise ClientTooSlow(str(group.exceptions[0])) from None
         if self._refusal is not None:
             raise self._refusal
         record.complete = True
-        await self._send_fragment(b"", is_last=True, more=False)
+        await self._context.send_fragment(b"", is_last=True, more=False)
 
     async def _pump(self, events: ChoiceEvents, buffer: SendBuffer) -> None:
         """Encode every event as soon as it comes. Raises: `ClientTooSlow`; other failures go to the client."""
@@ -214,26 +209,17 @@ class _Answer:
         finally:
             buffer.close()
 
-    async def _send_fragment(
-        self, fragment: bytes, *, is_last: bool = False, more: bool = True, patience_s: float | None = None
-    ) -> None:
-        """`is_last`: the client has its answer with it, even if the protocol allows `more`."""
-        send = self._context.send_last if is_last else self._context.send
-        message = {"type": "http.response.body", "body": fragment, "more_body": more}
-        await within(patience_s or self._limits.stall_s, send(message))
-
 
 def _headers(record: Record) -> RawHeaders:
     """What the head reports of the answer."""
     headers = backend_headers(record)
-    if record.evicted:
-        headers.append((b"x-shepherd-evicted", str(record.evicted).encode()))
-    if record.cleared:
-        headers.append((b"x-shepherd-cleared", str(record.cleared).encode()))
-    if n_recalled := record.usage.recalled:
-        headers.append((b"x-shepherd-recalled", str(n_recalled).encode()))
-    if record.changed:
-        headers.append((b"x-shepherd-system-changes", str(record.changed).encode()))
+    counts = {
+        b"evicted": record.evicted,
+        b"cleared": record.cleared,
+        b"recalled": record.usage.recalled,
+        b"system-changes": record.changed,
+    }
+    headers += [(b"x-shepherd-" + name, b"%d" % n) for name, n in counts.items() if n]
     if record.left_out:
         headers.append((b"x-shepherd-left-out", _listed(record.left_out)))
     if not record.archived:

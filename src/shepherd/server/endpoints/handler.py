@@ -113,7 +113,6 @@ class ServerState:
 
 
 def state_of(request: HTTPRequest) -> ServerState:
-    """The state of the application that answers `request`."""
     state: ServerState = request.app.state.server
     return state
 
@@ -152,8 +151,6 @@ class PlainEndpoint:
 
 
 class RequestContext:
-    """One request while it is being answered."""
-
     def __init__(self, scope: Scope, receive: Receive, send: Send, endpoint: Endpoint, state: ServerState) -> None:
         self.scope = scope
         self.receive = receive
@@ -239,21 +236,31 @@ class RequestContext:
         """
 
         async def send() -> None:
-            self.record.status = 200
-            headers = [(b"content-type", sse.MEDIA_TYPE.encode()), *UNBUFFERED]
-            head = {"type": "http.response.start", "status": 200, "headers": headers}
-            await within(self.state.limits.stall_s, self.send(head))
+            await self.begin([(b"content-type", sse.MEDIA_TYPE.encode()), *UNBUFFERED])
             async with aclosing(pieces):
                 async for piece in pieces:
-                    body = {"type": "http.response.body", "body": piece or sse.PING, "more_body": True}
-                    await within(self.state.limits.stall_s, self.send(body))
+                    await self.send_fragment(piece or sse.PING)
 
         try:
             await self.while_connected(send(), is_endless=True)
         except Stopping:  # the client may come back to the next server
             self.record.reason = "server stopping"
         self.record.complete = True
-        await within(STOPPING_S, self.send_last({"type": "http.response.body", "body": b"", "more_body": False}))
+        await self.send_fragment(b"", is_last=True, more=False, patience_s=STOPPING_S)
+
+    async def begin(self, headers: RawHeaders) -> None:
+        """Send the head of an answer that comes in pieces. Raises: `ClientTooSlow`."""
+        self.record.status = 200
+        head = {"type": "http.response.start", "status": 200, "headers": headers}
+        await within(self.state.limits.stall_s, self.send(head))
+
+    async def send_fragment(
+        self, fragment: bytes, *, is_last: bool = False, more: bool = True, patience_s: float | None = None
+    ) -> None:
+        """`is_last`: the client has its answer with it, even if the protocol allows `more`. Raises: `ClientTooSlow`."""
+        send = self.send_last if is_last else self.send
+        message = {"type": "http.response.body", "body": fragment, "more_body": more}
+        await within(patience_s or self.state.limits.stall_s, send(message))
 
     async def _disconnected(self) -> None:
         while (await self.receive())["type"] != "http.disconnect":

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, assert_never
 
 from shepherd.core import EngineDown, UnknownModel
-from shepherd.server.endpoints.handler import RequestContext, log_failure, within
+from shepherd.server.endpoints.handler import RequestContext, log_failure
 from shepherd.server.endpoints.ollama import find_card, named_in
 from shepherd.server.http.body import UNBUFFERED, json_bytes
 from shepherd.server.http.send_buffer import ClientTooSlow, SendBuffer
@@ -71,10 +71,7 @@ async def _send_stream(context: RequestContext, name: str) -> None:
         fragment = await buffer.take(limits.ping_s)
         if fragment is None:  # it failed at once
             await pulling
-        context.record.status = 200
-        headers = [(b"content-type", b"application/x-ndjson"), *UNBUFFERED]
-        head = {"type": "http.response.start", "status": 200, "headers": headers}
-        await within(limits.stall_s, context.send(head))
+        await context.begin([(b"content-type", b"application/x-ndjson"), *UNBUFFERED])
         while fragment is not None:
             if fragment:
                 await _send(context, fragment, is_last=buffer.has_last)
@@ -96,9 +93,7 @@ async def _send_stream(context: RequestContext, name: str) -> None:
 
 async def _send(context: RequestContext, fragment: bytes, *, is_last: bool = False, more: bool = True) -> None:
     context.observers.send(fragment)
-    message = {"type": "http.response.body", "body": fragment, "more_body": more}
-    send = context.send_last if is_last else context.send
-    await within(context.state.limits.stall_s, send(message))
+    await context.send_fragment(fragment, is_last=is_last, more=more)
 
 
 def _lines(put: Callable[[Json], None], clock: Callable[[], float] = time.monotonic) -> Callable[[Event], None]:
