@@ -243,8 +243,6 @@ def new_call_id(prefix: str = "call_") -> str:
 
 
 class ClientCodec(Protocol):
-    """One protocol; modules are codecs."""
-
     def encode_request(self, request: Request, endpoint: Endpoint) -> Json:
         """The body. Equal for equal requests, and a longer conversation begins with the same bytes where the protocol
         allows it, so that the provider's own cache hits. Raises: `InvalidRequest` for what it cannot express."""

@@ -46,8 +46,6 @@ Arguments = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class MemoryEndpoint:
-    """One path of the memory."""
-
     name: str
     method: str
     path: str

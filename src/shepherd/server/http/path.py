@@ -20,8 +20,6 @@ def plain_path(path: str) -> str:
 
 
 class PlainPathMiddleware:
-    """ASGI middleware that gives the router the plain path."""
-
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 

@@ -14,8 +14,6 @@ class ClientTooSlow(Exception):
 
 
 class SendBuffer:
-    """Byte fragments that wait to be sent."""
-
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._fragments: list[bytes] = []

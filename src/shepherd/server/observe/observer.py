@@ -46,8 +46,6 @@ ObserverFactory = Callable[[Record], Observer]
 
 
 class Observers:
-    """All observers of one request, as one."""
-
     def __init__(self, makers: Sequence[ObserverFactory], record: Record) -> None:
         self._all: list[Observer] = []
         for make in makers:

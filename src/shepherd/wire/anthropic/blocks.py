@@ -55,8 +55,6 @@ def decode_conversation(body: Fields, key: str = "messages") -> tuple[Message, .
 
 
 class _Reader:
-    """Reads one conversation from its beginning."""
-
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
         """Of the tools, by the id of their calls."""
