@@ -20,7 +20,7 @@ from rich.table import Table
 from tests.unit.dialects.conformance import cases, shared_templates
 from tests.unit.dialects.test_conformance import FENCED, shown, tools_of, wanted
 
-from shepherd.dialects import Dialect, derive, detect, get, parse
+from shepherd.dialects import TagDialect, derive, detect, get, parse
 from shepherd.dialects.base import Keep
 
 OTHER_NOTATIONS = {
@@ -38,7 +38,7 @@ WHY = {
 ENOUGH = 0.9
 
 
-def is_read(case: dict[str, Any], dialect: Dialect) -> bool:
+def is_read(case: dict[str, Any], dialect: TagDialect) -> bool:
     """Whether a dialect reads an output as expected."""
     kept: Keep = "keep" if case["options"]["reasoning_format"] == "none" else "split"
     opened = case["options"]["generation_prompt"]
@@ -51,7 +51,7 @@ def main() -> None:
     arguments.add_argument("--quick", action="store_true")
     quick = arguments.parse_args().quick
     families: dict[str, list[str]] = defaultdict(list)
-    derived: dict[str, Dialect | None] = {}
+    derived: dict[str, TagDialect | None] = {}
     for name, source in shared_templates().items():
         if printed := derive.observed(source):
             found = derive.derived(printed)

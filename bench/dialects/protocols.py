@@ -24,7 +24,7 @@ from rich.table import Table
 
 from shepherd.core import BadCall, Message, ToolCall, ToolSpec, fold
 from shepherd.core.events import Finished, Started
-from shepherd.dialects import Dialect, detect
+from shepherd.dialects import TagDialect, detect
 from shepherd.dialects.base import Keep
 from shepherd.dialects.detection import without_header
 
@@ -39,7 +39,7 @@ def kind_of(case: Json) -> str:
     return first if first == "hard" else f"{first}:{second}"
 
 
-def read(case: Json, dialect: Dialect, chunks: list[str]) -> Json:
+def read(case: Json, dialect: TagDialect, chunks: list[str]) -> Json:
     """The message of an output that comes in these chunks, in the corpus' shape."""
     functions = [tool["function"] for tool in case.get("tools") or ()]
     tools = [ToolSpec(f["name"], f.get("description") or "", f.get("parameters") or {}) for f in functions]

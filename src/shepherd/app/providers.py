@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from shepherd.backends.cloud.kept import KeptAnswers
     from shepherd.backends.cloud.packaged import PackagedBackend
     from shepherd.backends.cloud.transport import Deadlines
-    from shepherd.dialects import Dialect
+    from shepherd.dialects import TagDialect
     from shepherd.memory.users import UserStores
     from shepherd.wire.signature import Protocol
 
@@ -392,7 +392,7 @@ def limits_of(
     return deadlines, timeouts
 
 
-def dialect_of(row: ProviderConfig) -> Dialect | None:
+def dialect_of(row: ProviderConfig) -> TagDialect | None:
     """How the models of a provider write, where the provider leaves that in the text. Raises: `ConfigError`."""
     if row.dialect is None:
         return None

@@ -8,12 +8,13 @@ Not here: tokens (`engine`), the choice of a model (`app`). Open first: `base.py
 *Dialect*: a model family's markup. *Block*: the markup around calls. *Body*: what reads the inside of a block.
 """
 
-from shepherd.dialects.base import TOOLS, Dialect, Parser, Piece, Prompt, Segment
+from shepherd.dialects.base import TOOLS, Parser, Piece, Prompt, Segment
 from shepherd.dialects.detection import detect, get, names, parse
+from shepherd.dialects.parse.tags import TagDialect
 from shepherd.dialects.render.prompt import render
 from shepherd.dialects.render.template import Template
 
 __all__ = [
-    "TOOLS", "Dialect", "Parser", "Piece", "Prompt", "Segment", "Template", "detect", "get", "names", "parse",
+    "TOOLS", "Parser", "Piece", "Prompt", "Segment", "TagDialect", "Template", "detect", "get", "names", "parse",
     "render",
 ]  # fmt: skip

@@ -1,12 +1,11 @@
-"""The interfaces between messages and text: a rendered prompt, a parser, and a model family."""
+"""The interfaces between messages and text: a rendered prompt, and a parser."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from shepherd.core import Event, ToolSpec
+from shepherd.core import Event
 
 TOOLS = -1
 """The origin of request data that is no message: tool definitions and extra template arguments."""
@@ -72,50 +71,4 @@ class Parser(Protocol):
 
     def close(self, *, truncated: bool = False) -> list[Event]:
         """The events that the end of the output completes; `truncated` when a limit or a cancel ended it."""
-        ...
-
-
-class Dialect(Protocol):
-    """A model family: how its templates are recognised and how its output is read."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def thoughts(self) -> tuple[tuple[str, str], ...]:
-        """The pairs of tags around reasoning, the most common one first."""
-        ...
-
-    @property
-    def headed(self) -> tuple[tuple[str, str], ...]:
-        """As `thoughts`, of those that a header opens; the closer ends with the head of what follows."""
-        ...
-
-    @property
-    def answer(self) -> tuple[str, str]:
-        """The markup before and behind a visible answer; empty in most families."""
-        ...
-
-    @property
-    def openers(self) -> tuple[str, ...]: ...
-
-    @property
-    def thinks(self) -> bool: ...
-
-    @property
-    def stops(self) -> tuple[str, ...]:
-        """Turn headers that the answer must never contain."""
-        ...
-
-    def signs(self, template: str) -> bool: ...
-
-    def fitted(self, template: str) -> Dialect:
-        """The same dialect with what the template shows: the thoughts it knows, the turn headers it writes."""
-        ...
-
-    def parser(self, *, tools: Sequence[ToolSpec] = (), opened: str = "", reasoning: Keep = "split") -> Parser:
-        """A parser for one answer that continues `opened`, the `Prompt`'s field of that name.
-
-        `opened` primes the parser and is not reported again.
-        """
         ...

@@ -11,13 +11,14 @@ from dataclasses import replace
 
 from shepherd.core import Message, Text, ToolSpec, fold
 from shepherd.core.events import Event, Finished, Started
-from shepherd.dialects.base import Dialect, Keep
+from shepherd.dialects.base import Keep
 from shepherd.dialects.families import DIALECTS, PLAIN
+from shepherd.dialects.parse.tags import TagDialect
 
 
 def detect(
-    template: str, more: Sequence[Dialect] = (), derive: Callable[[str], Dialect | None] = lambda template: None
-) -> Dialect:
+    template: str, more: Sequence[TagDialect] = (), derive: Callable[[str], TagDialect | None] = lambda template: None
+) -> TagDialect:
     """The dialect that a chat template speaks, fitted to it; plain when it shows no protocol.
 
     `more` are dialects of other packages; they come first. `derive` is asked where no family signs the template.
@@ -26,7 +27,7 @@ def detect(
     return (spoken or derive(template) or PLAIN).fitted(template)
 
 
-def get(name: str) -> Dialect:
+def get(name: str) -> TagDialect:
     """The dialect of this name, fitted to no template. Raises: `KeyError`."""
     return {dialect.name: dialect for dialect in (*DIALECTS, PLAIN)}[name]
 
@@ -47,7 +48,7 @@ TURN_HEADER = re.compile(
 
 
 def parse(
-    raw: str, *, dialect: Dialect | str, tools: Sequence[ToolSpec] = (), prefill: str = "", reasoning: Keep = "split"
+    raw: str, *, dialect: TagDialect | str, tools: Sequence[ToolSpec] = (), prefill: str = "", reasoning: Keep = "split"
 ) -> Message:
     """The message of a whole output, its prefill included. Never raises.
 
@@ -63,7 +64,7 @@ def parse(
     return without_open_tag(message, prefill, spoken) if reasoning == "keep" else message
 
 
-def without_open_tag(message: Message, prefill: str, dialect: Dialect) -> Message:
+def without_open_tag(message: Message, prefill: str, dialect: TagDialect) -> Message:
     """The message without the tag of a thought that the prefill opens and nothing closes."""
     for opener, closer in dialect.thoughts:
         if prefill.rstrip().endswith(opener) and closer not in message.text:
@@ -74,10 +75,10 @@ def without_open_tag(message: Message, prefill: str, dialect: Dialect) -> Messag
     return message
 
 
-def without_header(prefill: str, dialect: Dialect) -> str:
+def without_header(prefill: str, dialect: TagDialect) -> str:
     """The prefill behind the header of the assistant's turn, or from an opener in that header on."""
     header = TURN_HEADER.match(prefill)
     if header is None:
         return prefill
-    openers = (at for opener in dialect.openers if (at := header[0].find(opener)) >= 0)
+    openers = (at for opener in dialect.markup.openers if (at := header[0].find(opener)) >= 0)
     return prefill[min(openers, default=header.end()) :]

@@ -102,7 +102,6 @@ def printed(name: str, calls: Sequence[ToolCall], *, hidden: bool = False) -> tu
     source = templates()[name]
     spoken = (derived(source) or PLAIN).fitted(source) if hidden else detect(source, derive=derived)
     template = Template(source)
-    assert isinstance(spoken, TagDialect)
     user = Message.user("Hello")
     result = Message("tool", (ToolResult(calls[0].id, (Text("RESULT"),), calls[0].name),))
     asked = render(template, spoken, [user], tools=[WRITE, NESTED])
@@ -246,7 +245,7 @@ def test_where_no_call_may_come_text_and_thoughts_are_free_and_no_call_can_begin
     lark = made(spoken.markup, OFFERED, choice="none")
     free = ["", 'Two\n\n lines, {"name": 1} and [1] <b>.', "a" * 200]
     free += [f"{thought.opener}Hm.{thought.closers[0]}So." for thought in written_out(spoken.markup)]
-    free += [f"{spoken.answer[0]}So.{spoken.answer[1]}"]
+    free += [f"{spoken.markup.answer[0]}So.{spoken.markup.answer[1]}"]
     assert [text for text in free if not allows(lark, text)] == []
     calls = [call for block in spelled_blocks(spoken) for call in calls_of(block)]
     assert calls
@@ -326,7 +325,6 @@ LISTED = get("mistral-list")
 
 
 def test_calls_of_one_block_are_counted_too() -> None:
-    assert isinstance(LISTED, TagDialect)
     text = '[TOOL_CALLS][{"name": "add", "arguments": {"a": 1}, "id": "abcdefgh1"}%s]'
     two = text % ', {"name": "say", "arguments": {"text": ""}, "id": "abcdefgh2"}'
     for parallel in (True, False):

@@ -35,11 +35,11 @@ from shepherd.core import (
     fold,
 )
 from shepherd.core.messages import Part
-from shepherd.dialects import Dialect, Prompt, Template, detect, parse, render
+from shepherd.dialects import Prompt, TagDialect, Template, detect, parse, render
 
 
 @cache
-def model(name: str) -> tuple[Template, Dialect]:
+def model(name: str) -> tuple[Template, TagDialect]:
     source = templates()[name]
     return Template(source, clock=lambda: datetime(2026, 11, 21)), detect(source)
 

@@ -210,7 +210,7 @@ def test_other_families_are_read_however_they_write(case: str) -> None:
 def test_a_call_that_is_cut_off_anywhere_is_whole_or_bad_and_never_text(name: str, truncated: bool) -> None:  # S9
     arguments = {"path": "a<b", "lines": 3}
     raw = f"Hi.\n\n{PRINTED[name]('read', arguments)}"
-    opener = min(at for block in dialect(name).openers if (at := raw.find(block)) >= 0)
+    opener = min(at for block in dialect(name).markup.openers if (at := raw.find(block)) >= 0)
     for stop in range(4, len(raw)):
         events = events_of([raw[:stop]], dialect(name), tools=TOOLS, truncated=truncated)
         parser_parts = parse(raw[:stop], dialect=dialect(name), tools=TOOLS).parts

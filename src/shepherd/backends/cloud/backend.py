@@ -62,7 +62,7 @@ from shepherd.wire.signature import Protocol
 from shepherd.wire.values import BrokenAnswer, count_in, index_in
 
 if TYPE_CHECKING:
-    from shepherd.dialects import Dialect
+    from shepherd.dialects import TagDialect
 
 logger = logging.getLogger(__name__)
 
@@ -188,7 +188,7 @@ class CloudBackend:
         meter: Meter | None = None,
         timeouts: Timeouts | None = None,
         sampling: Sampling = Sampling(),
-        dialect: Dialect | None = None,
+        dialect: TagDialect | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:

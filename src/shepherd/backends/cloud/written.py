@@ -13,10 +13,12 @@ from dataclasses import replace
 
 from shepherd.core import CallEnded, Event, Finished, Request, Started, TextDelta, ToolCall, Traced
 from shepherd.core.events import TokenScore, as_text
-from shepherd.dialects import Dialect, Parser
+from shepherd.dialects import Parser, TagDialect
 
 
-async def read(events: AsyncGenerator[Event, None], dialect: Dialect, request: Request) -> AsyncGenerator[Event, None]:
+async def read(
+    events: AsyncGenerator[Event, None], dialect: TagDialect, request: Request
+) -> AsyncGenerator[Event, None]:
     """The events of an answer to `request`, with what its text spells. The caller closes `events`.
 
     What the provider itself reports as a thought or a call ends a run of text, and markup that is open in it. A call is
@@ -49,7 +51,7 @@ async def read(events: AsyncGenerator[Event, None], dialect: Dialect, request: R
 class _Run:
     """Text that the provider reports without anything else in between."""
 
-    def __init__(self, dialect: Dialect, request: Request) -> None:
+    def __init__(self, dialect: TagDialect, request: Request) -> None:
         self.has_calls = False
         self._can_call = bool(request.tools) and not request.forbids_calls
         self._parser: Parser = dialect.parser(

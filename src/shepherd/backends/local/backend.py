@@ -61,7 +61,7 @@ from shepherd.core.edits import WHOLE, Edit, Edited, LeavingPolicy
 from shepherd.core.limit import MAX_BIASES, MAX_DRAFT, check_size
 from shepherd.core.messages import leading_systems
 from shepherd.core.request import SharedPrefix, parts_of_owner
-from shepherd.dialects import Dialect, Template
+from shepherd.dialects import TagDialect, Template
 from shepherd.engine.base import Adapters, Admitted, Done, Engine, Job, MediaReader, Owner, Step, Ticket, Vocabulary
 from shepherd.engine.kv.plan import kept_tokens
 from shepherd.engine.sampling import settled
@@ -122,7 +122,7 @@ class LocalBackend:
         vocabulary: Vocabulary,
         *,
         template: Template,
-        dialect: Dialect,
+        dialect: TagDialect,
         model: str,
         options: LocalOptions | None = None,
         with_tools: Template | None = None,

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from shepherd.core import ConfigError
 from shepherd.core.encoding import text_of
-from shepherd.dialects import Dialect, Template, detect, get, names
+from shepherd.dialects import TagDialect, Template, detect, get, names
 from shepherd.process.files import read_within
 
 FOR_TOOLS = "tool_use"
@@ -94,7 +94,7 @@ class TemplateSources:
 @dataclass(frozen=True, slots=True)
 class ChatFormat:
     template: Template
-    dialect: Dialect
+    dialect: TagDialect
     with_tools: Template | None = None
     """For requests with tools, if that is another one."""
     origin: str = "the model file"
@@ -120,7 +120,7 @@ def find_chat_format(
     template: Path | None = None,
     dialect: str | None = None,
     key: str = "chat_template",
-    derive: Callable[[str], Dialect | None] = lambda template: None,
+    derive: Callable[[str], TagDialect | None] = lambda template: None,
 ) -> ChatFormat:
     """The chat format of a model. `template` and `dialect` come from the configuration, and count first.
 
@@ -153,7 +153,7 @@ def find_chat_format(
     )
 
 
-def find_dialect(name: str, key: str) -> Dialect:
+def find_dialect(name: str, key: str) -> TagDialect:
     """The dialect of a name, ours or one of an installed package. Raises: `ConfigError` that names `key`."""
     known = {name: get(name) for name in names()} | {each.name: each for each in _installed()}
     if name not in known:
@@ -161,7 +161,7 @@ def find_dialect(name: str, key: str) -> Dialect:
     return known[name]
 
 
-def _installed() -> list[Dialect]:
+def _installed() -> list[TagDialect]:
     """The dialects of other packages."""
     return [entry.load() for entry in entry_points(group="shepherd.dialects")]
 

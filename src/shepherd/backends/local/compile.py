@@ -23,7 +23,7 @@ from shepherd.backends.local.splice import Earlier, spliced
 from shepherd.backends.local.turns import cuts, spans
 from shepherd.core import InvalidRequest, ReasoningLevel, Request, ToolSpec
 from shepherd.core.edits import LeavingPolicy, Place
-from shepherd.dialects import Dialect, Prompt, Template, render
+from shepherd.dialects import Prompt, TagDialect, Template, render
 from shepherd.dialects.render.conversation import media_by_name
 from shepherd.dialects.render.prompt import end_of_answer
 from shepherd.dialects.render.replay import WrittenAnswer
@@ -101,7 +101,7 @@ class Compiler:
         self,
         vocabulary: Vocabulary,
         template: Template,
-        dialect: Dialect,
+        dialect: TagDialect,
         *,
         model: str,
         n_ctx: int,
@@ -130,7 +130,7 @@ class Compiler:
         self._has_warned = False
         self._shows_kinds = shows_kinds
         sources = template.source + (with_tools.source if with_tools else "")
-        markup = " ".join((sources, *dialect.openers, *chain(*dialect.thoughts)))
+        markup = " ".join((sources, *dialect.markup.openers, *chain(*dialect.thoughts)))
         self.encoder = Encoder(vocabulary, markup, reader=reader, keep_bytes=keep_bytes)
 
     def level_of(self, request: Request) -> ReasoningLevel | None:

@@ -19,10 +19,9 @@ from typing import Any
 from shepherd.backends.local.prefix_hash import text_hash
 from shepherd.core import EngineError, InvalidRequest, Request, TextDelta, ToolSpec, Unsupported
 from shepherd.core.lru import LruCache
-from shepherd.dialects import Dialect
+from shepherd.dialects import TagDialect
 from shepherd.dialects.grammar import Schema, allowed, grammar, json_answer, literals, written_out
 from shepherd.dialects.parse.markup import Markup, no_blocks
-from shepherd.dialects.parse.tags import TagDialect
 from shepherd.engine.base import Vocabulary
 from shepherd.engine.grammar import keywords
 from shepherd.engine.grammar.gbnf import gbnf_to_lark
@@ -62,10 +61,10 @@ class Constraint:
 class Constraints:
     """The grammars of one model. Any thread."""
 
-    def __init__(self, vocabulary: Vocabulary, end_tokens: frozenset[int], dialect: Dialect) -> None:
+    def __init__(self, vocabulary: Vocabulary, end_tokens: frozenset[int], dialect: TagDialect) -> None:
         """Builds nothing yet. `end_tokens` are all tokens that end an answer."""
         self._dialect = dialect
-        self._markup = dialect.markup if isinstance(dialect, TagDialect) else Markup()
+        self._markup = dialect.markup
         known = literals(self._markup)
         # What a family never writes stays a control token, which no answer can hold.
         self.spelled = tuple(each.text for each in vocabulary.specials if each.text and each.text in known)
@@ -130,14 +129,13 @@ class Constraints:
         # behind.
         return self._grammar(request, thinks=False, has_begun=True) if has_text else known
 
-    def reader(self, request: Request, *, thinks: bool) -> Dialect:
+    def reader(self, request: Request, *, thinks: bool) -> TagDialect:
         """The dialect that reads the answer: an answer with a form, and no tools to call, holds no calls, and where it
         cannot think no thought. Text that looks like markup belongs to the form then."""
         markup = self._markup
         has_form = request.schema is not None or request.grammar is not None
         if not has_form or (request.tools and request.tool_choice != "none") or markup.headed or markup.spelled:
             return self._dialect
-        assert isinstance(self._dialect, TagDialect)
         skips = tuple(mark for mark in markup.skips if mark in "".join(markup.answer))
         thoughts = markup.thoughts if thinks else ()
         return replace(

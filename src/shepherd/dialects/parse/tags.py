@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.base import Dialect, Keep
+from shepherd.dialects.base import Keep
 from shepherd.dialects.parse.markup import Markup, Thought
 from shepherd.dialects.parse.scanner import Scanner, new_call_id
 
@@ -29,24 +29,19 @@ class TagDialect:
     """A template speaks this dialect if it holds all of these and no `foreign` one."""
     foreign: tuple[str, ...] = ()
     stops: tuple[str, ...] = ()
+    """Turn headers that the answer must never contain."""
     thinks: bool = False
     tuned: Callable[[Markup, str], Markup] = lambda markup, template: markup
 
     @property
     def thoughts(self) -> tuple[tuple[str, str], ...]:
+        """The pairs of tags around reasoning, the most common one first."""
         return tuple((thought.opener, thought.closers[0]) for thought in self.markup.thoughts if thought.opener)
 
     @property
     def headed(self) -> tuple[tuple[str, str], ...]:
+        """As `thoughts`, of those that a header opens; the closer ends with the head of what follows."""
         return tuple((thought.opener, thought.closers[0]) for thought in self.markup.headed)
-
-    @property
-    def answer(self) -> tuple[str, str]:
-        return self.markup.answer
-
-    @property
-    def openers(self) -> tuple[str, ...]:
-        return self.markup.openers
 
     def signs(self, template: str) -> bool:
         return all(mark in template for mark in self.marks) and not any(mark in template for mark in self.foreign)
@@ -72,6 +67,8 @@ class TagDialect:
         reasoning: Keep = "split",
         ids: Callable[[], str] = new_call_id,
     ) -> Scanner:
+        """A parser for one answer that continues `opened`, the `Prompt`'s field of that name, which is not reported
+        again."""
         return Scanner(self.markup, tools=tools, opened=opened, reasoning=reasoning, ids=ids)
 
 
@@ -88,6 +85,3 @@ THOUGHTS = (
 
 def mentions(template: str, thought: Thought) -> bool:
     return bool(thought.opener) and any(tag in template for tag in (thought.opener, *thought.closers))
-
-
-_dialect: type[Dialect] = TagDialect

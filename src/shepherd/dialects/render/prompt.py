@@ -13,7 +13,8 @@ from types import MappingProxyType
 from typing import Any
 
 from shepherd.core import AnswerStart, InvalidRequest, Message, Reasoning, ReasoningLevel, ToolCall, ToolSpec
-from shepherd.dialects.base import Dialect, Piece, Prompt
+from shepherd.dialects.base import Piece, Prompt
+from shepherd.dialects.parse.tags import TagDialect
 from shepherd.dialects.render.conversation import spelled_call
 from shepherd.dialects.render.frame import USER, attempted, exchange, kind_of, n_same, segments
 from shepherd.dialects.render.probe import TOOL
@@ -30,7 +31,7 @@ NO_ANSWERS: Mapping[int, WrittenAnswer] = MappingProxyType({})
 
 def render(
     template: Template,
-    dialect: Dialect,
+    dialect: TagDialect,
     messages: Sequence[Message],
     *,
     tools: Sequence[ToolSpec] = (),
@@ -59,7 +60,7 @@ def render(
     def asked(messages: Sequence[Message]) -> tuple[tuple[Piece, ...], str]:
         pieces = run(messages)
         end = pieces[-1].text if pieces and pieces[-1].origin is None else ""
-        key = (end, kind_of(messages[-1]) if messages else None, dialect.openers)
+        key = (end, kind_of(messages[-1]) if messages else None, dialect.markup.openers)
         opened = template.opened.get(key)
         if opened is None:  # a second rendering takes as long again, and equal ends open the same
             opened = opened_by(spelled(pieces), spelled(run(messages, add_generation_prompt=False)), dialect)
@@ -96,13 +97,13 @@ def render(
     return Prompt(pieces, opened, stops, segments(pieces, messages, template.frame))
 
 
-def end_of_answer(template: Template, dialect: Dialect) -> str:
+def end_of_answer(template: Template, dialect: TagDialect) -> str:
     """The tag that the template writes behind an answer; empty if an answer may hold it."""
-    begins = (*dialect.stops, *dialect.openers, *chain(*dialect.thoughts))
+    begins = (*dialect.stops, *dialect.markup.openers, *chain(*dialect.thoughts))
     return next((end for end in reversed(template.frame.ends) if end not in begins), "")
 
 
-def beginning(messages: Sequence[Message], dialect: Dialect) -> Message | None:
+def beginning(messages: Sequence[Message], dialect: TagDialect) -> Message | None:
     """The last message, if the answer continues it; without a thought that is blank, or where the model knows none."""
     last = messages[-1] if messages else None
     if last is None or last.role != "assistant" or last.calls or not (last.text or last.reasoning):
@@ -112,17 +113,17 @@ def beginning(messages: Sequence[Message], dialect: Dialect) -> Message | None:
     return replace(last, parts=tuple(part for part in last.parts if not isinstance(part, Reasoning)))
 
 
-def opened_by(asking: str, silent: str, dialect: Dialect) -> str:
+def opened_by(asking: str, silent: str, dialect: TagDialect) -> str:
     """What the generation prompt opens: its text from its first opener on, and nothing before that (S15).
 
     `asking` is the conversation with the generation prompt, `silent` without it.
     """
     tail = asking[n_same(asking, silent) :]
-    starts = [at for opener in dialect.openers if (at := tail.find(opener)) >= 0]
+    starts = [at for opener in dialect.markup.openers if (at := tail.find(opener)) >= 0]
     return tail[min(starts) :] if starts else ""
 
 
-def no_thought(opened: str, dialect: Dialect, *, has_switch: bool) -> str:
+def no_thought(opened: str, dialect: TagDialect, *, has_switch: bool) -> str:
     """The text behind `opened` that keeps the model from thinking: at most the rest of one empty thought (T7)."""
     for opener, closer in dialect.thoughts:
         if opener in opened:
@@ -134,7 +135,9 @@ def no_thought(opened: str, dialect: Dialect, *, has_switch: bool) -> str:
     return f"{opener}\n\n{closer}\n\n"
 
 
-def continued(pieces: tuple[Piece, ...], last: Message, index: int, dialect: Dialect) -> tuple[tuple[Piece, ...], str]:
+def continued(
+    pieces: tuple[Piece, ...], last: Message, index: int, dialect: TagDialect
+) -> tuple[tuple[Piece, ...], str]:
     """The rendered conversation up to the end of its last message's text, and what is open there.
 
     No pieces when the template has left out a part of the message, as templates do with thoughts, or the tag that
@@ -148,7 +151,7 @@ def continued(pieces: tuple[Piece, ...], last: Message, index: int, dialect: Dia
     header = spelled(pieces[others[-1] + 1 if others else 0 : own[0]])
     shown = spelled(pieces[own[0] :])
     text, thought = last.text.strip(), last.reasoning.strip()
-    heads = (*dialect.openers, *(opener for opener, _ in dialect.headed), dialect.answer[0])
+    heads = (*dialect.markup.openers, *(opener for opener, _ in dialect.headed), dialect.markup.answer[0])
     found = [(at + len(head), len(head)) for head in heads if head and (at := header.rfind(head)) >= 0]
     stop, length = max(found, default=(len(header), 0))  # of those that end last, the longest: `<|message|>` ends many
     opened = header[stop - length :]
@@ -170,7 +173,7 @@ def prefilled(
     index: int,
     *,
     template: Template,
-    dialect: Dialect,
+    dialect: TagDialect,
     ends_thought: bool,
 ) -> tuple[tuple[Piece, ...], str]:
     """The conversation before the last message, with that message written behind its generation prompt."""
@@ -186,18 +189,18 @@ def prefilled(
         thought = last.reasoning.removeprefix(opener)  # some models speak the opener
         added = [Piece(opener, None), Piece(thought, index), closing, *added]
     elif dialect.headed:
-        added = [Piece(dialect.answer[0], None), *added]
+        added = [Piece(dialect.markup.answer[0], None), *added]
     elif dialect.thoughts:
         added = [Piece(no_thought(opened, dialect, has_switch=True), None), *added]
     return joined(pieces, *added), opened + spelled(added)
 
 
-def around_thought(template: Template, dialect: Dialect, opened: str) -> tuple[str, str, str]:
+def around_thought(template: Template, dialect: TagDialect, opened: str) -> tuple[str, str, str]:
     """What of `opened` may stand before a thought, and the text before and behind one: as the template shows one before
     a call, else as the generation prompt opens one, else as the template spells the tags elsewhere."""
     if not dialect.thoughts:
         opener, closer = dialect.headed[0]
-        return opened.partition(opener)[0], opener, closer + dialect.answer[0]
+        return opened.partition(opener)[0], opener, closer + dialect.markup.answer[0]
     call, result = exchange(1)
     thinking = Message("assistant", (Reasoning("probethought"), *call.parts))
     pieces = attempted(
@@ -229,7 +232,7 @@ To call a tool, write a call like this one and nothing behind it; its result wil
 {example}"""
 
 
-def offered(tools: Sequence[ToolSpec], template: Template, dialect: Dialect) -> str:
+def offered(tools: Sequence[ToolSpec], template: Template, dialect: TagDialect) -> str:
     """The description of the tools for the system message; empty if the template shows them itself (C12, TPL-04).
 
     It shows a call as this model's family writes one: the template's own spelling if the family's parser reads that,
@@ -245,7 +248,7 @@ def offered(tools: Sequence[ToolSpec], template: Template, dialect: Dialect) -> 
     return WORDS.format(tools=listed, example=example.replace("probevalue", "..."))
 
 
-def examples(template: Template, dialect: Dialect) -> Iterator[str]:
+def examples(template: Template, dialect: TagDialect) -> Iterator[str]:
     """Ways to write a call, those that the dialect reads; never none."""
     message, result = exchange(1)
     (call,) = message.calls
@@ -259,5 +262,5 @@ def examples(template: Template, dialect: Dialect) -> Iterator[str]:
     yield usual[0]
 
 
-def read(text: str, dialect: Dialect) -> list[ToolCall]:
+def read(text: str, dialect: TagDialect) -> list[ToolCall]:
     return [call for call in read_answer(text, dialect, [TOOL])[1] if call.name == TOOL.name]

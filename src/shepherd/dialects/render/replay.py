@@ -22,7 +22,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shepherd.core import BadCall, CallEnded, Event, Message, Reasoning, ReasoningDelta, TextDelta, ToolCall, ToolSpec
-from shepherd.dialects.base import Dialect, Piece, Prompt
+from shepherd.dialects.base import Piece, Prompt
+from shepherd.dialects.parse.tags import TagDialect
 from shepherd.dialects.render.frame import n_same
 
 TAG = re.compile(r"<[^<>]*>|\[[^\[\]]*\]|[\]})]")
@@ -44,7 +45,7 @@ class WrittenAnswer:
 
 
 def written_answer(
-    prompt: Prompt, written: Sequence[Piece], message: Message, dialect: Dialect, tools: Sequence[ToolSpec] = ()
+    prompt: Prompt, written: Sequence[Piece], message: Message, dialect: TagDialect, tools: Sequence[ToolSpec] = ()
 ) -> WrittenAnswer | None:
     """The answer to a prompt, to be remembered. `written` has protocol tokens of origin `None`, text of origin `OWN`.
 
@@ -88,7 +89,7 @@ def with_thoughts(messages: Sequence[Message], answers: Mapping[int, WrittenAnsw
 
 
 def replayed(
-    pieces: Sequence[Piece], answers: Mapping[int, WrittenAnswer], dialect: Dialect, tools: Sequence[ToolSpec] = ()
+    pieces: Sequence[Piece], answers: Mapping[int, WrittenAnswer], dialect: TagDialect, tools: Sequence[ToolSpec] = ()
 ) -> tuple[Piece, ...]:
     """The rendered conversation with each remembered answer as it was written, where both have the same content."""
     made = list(pieces)
@@ -125,7 +126,7 @@ def replaced(
     behind: str,
     *,
     answer: WrittenAnswer,
-    dialect: Dialect,
+    dialect: TagDialect,
     tools: Sequence[ToolSpec],
 ) -> list[Piece] | None:
     """One answer in a rendered conversation, with the markup around it, as it was written; None if that differs.
@@ -154,7 +155,7 @@ def replaced(
     return [Piece(answer.head, None), *answer.pieces, *after(rest, closed)]
 
 
-def where_it_ends(shown: str, message: Message, dialect: Dialect, tools: Sequence[ToolSpec]) -> int | None:
+def where_it_ends(shown: str, message: Message, dialect: TagDialect, tools: Sequence[ToolSpec]) -> int | None:
     """How many characters of a rendering hold the content of the message; None when its content differs."""
     text, calls = read(shown, dialect, tools, n_calls=len(message.calls))
     if text.split() != words(message) or not same(calls, message.calls):
@@ -177,7 +178,7 @@ def n_closed(rest: str, closing: str) -> int:
 
 
 def read(
-    text: str, dialect: Dialect, tools: Sequence[ToolSpec], *, n_calls: int | None = None
+    text: str, dialect: TagDialect, tools: Sequence[ToolSpec], *, n_calls: int | None = None
 ) -> tuple[str, list[ToolCall]]:
     """The words, thoughts first, and the calls that an answer spells, up to its last call of so many."""
     parser = dialect.parser(tools=tools)

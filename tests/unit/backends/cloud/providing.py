@@ -16,7 +16,7 @@ from shepherd.backends.cloud.kept import KeptAnswers
 from shepherd.backends.cloud.provider import KINDS, provider_of
 from shepherd.backends.cloud.transport import Deadlines, Transport
 from shepherd.core import Event, Message, Request, ShepherdError, TextDelta
-from shepherd.dialects import Dialect
+from shepherd.dialects import TagDialect
 
 KEY = "sk-test-SECRET-4242424242"
 CHAT = "/v1/chat/completions"
@@ -101,7 +101,7 @@ async def staged(
     kept: KeptAnswers | None = None,
     library: dict[str, Iterable[Answer]] | None = None,
     clock: Any = None,
-    dialect: Dialect | None = None,
+    dialect: TagDialect | None = None,
     **more: Any,
 ) -> AsyncIterator[Stage]:
     waits: list[float] = []

@@ -18,7 +18,6 @@ from shepherd.backends.local.backend import LocalBackend
 from shepherd.backends.local.constrain import Constraint, Constraints, find_fault, loose
 from shepherd.core import Grammar, InvalidRequest, Message, Request, TextDelta, ToolSpec
 from shepherd.dialects import Template, get
-from shepherd.dialects.base import Dialect
 from shepherd.dialects.families.hermes import HERMES
 from shepherd.dialects.parse.markup import Markup
 from shepherd.dialects.parse.tags import TagDialect
@@ -429,5 +428,5 @@ def test_a_form_that_begins_like_a_thought_is_text_where_the_model_cannot_think(
 @pytest.mark.model
 @pytest.mark.parametrize("name", ["harmony", "muse"])
 def test_headers_are_read_in_an_answer_with_a_form_too(weights: Weights, name: str) -> None:
-    dialect: Dialect = get(name)
+    dialect: TagDialect = get(name)
     assert Constraints(weights, weights.end_tokens, dialect).reader(ask(schema={}), thinks=False) is dialect

@@ -31,7 +31,7 @@ from shepherd.core import (
     ToolResult,
     ToolSpec,
 )
-from shepherd.dialects import Dialect, Prompt, Template, detect, render
+from shepherd.dialects import Prompt, TagDialect, Template, detect, render
 from shepherd.dialects.render.frame import n_same
 from shepherd.models import gguf
 
@@ -50,7 +50,7 @@ TOOLS = (
 
 
 @cache
-def lamb() -> tuple[Template, Dialect]:
+def lamb() -> tuple[Template, TagDialect]:
     source = gguf.read_header(LAMB).chat_template or ""
     return Template(source), detect(source)
 
@@ -91,7 +91,7 @@ def requests(messages: tuple[Message, ...]) -> list[Request]:
     return [Request("m", messages[:at], TOOLS) for at in (*turns, len(messages))]
 
 
-def prompts(template: Template, dialect: Dialect, asked: list[Request]) -> list[Prompt]:
+def prompts(template: Template, dialect: TagDialect, asked: list[Request]) -> list[Prompt]:
     kept = KeptPrefix(Compiler(FakeVocabulary(), template, dialect, model="m", n_ctx=4096))
     return [kept.compile(kept.prepare(request)).prompt for request in asked]
 
