@@ -23,7 +23,7 @@ from shepherd.server.http.caller import caller_of, check_deed
 from shepherd.server.service import Service
 from shepherd.wire.base import Json
 from shepherd.wire.names import ALIAS, find_name
-from shepherd.wire.openai.shapes import encode_model, encode_models
+from shepherd.wire.openai.shapes import encode_model
 
 MAX_PAGE = 1000
 """Of Anthropic's list."""
@@ -37,7 +37,7 @@ async def models(request: HTTPRequest) -> Response:
     chat = [card for card in cards if card.kind == "chat"]
     if "anthropic-version" not in request.headers:
         codex = [_for_codex(card, priority) for priority, card in enumerate(chat)]
-        return json_response({**encode_models([_model_body(card) for card in cards]), "models": codex})
+        return json_response({"object": "list", "data": list(map(_model_body, cards)), "models": codex})
     entries = [_for_anthropic(card) for card in chat]
     page = encode_page(
         entries, request.query_params, what="a model", max_limit=MAX_PAGE, after="after_id", before="before_id"

@@ -83,7 +83,3 @@ def encode_model(id: str, *, created: int, n_ctx: int, n_cells: int, n_bytes: in
         "context_length": n_ctx or None,
         "meta": {"n_ctx": n_ctx, "n_cells": n_cells or n_ctx, "size": n_bytes},
     }
-
-
-def encode_models(models: list[Json]) -> Json:
-    return {"object": "list", "data": models}
