@@ -267,15 +267,13 @@ def _server(config: Config) -> CheckResult | None:
     """What a Shepherd that has the configured port says of its health; None where none answers."""
     import httpx2
 
-    from shepherd.cli.command.server_client import connect, find_address, json_object
+    from shepherd.cli.command.server_client import connect, find_address, health_of
 
     address = find_address(config, None, ())
     try:
         with connect(address, HEALTH_S) as client:
-            told = json_object(client.get("/health"))
+            told = health_of(client, address.url)
     except (httpx2.HTTPError, ShepherdError):
-        return None
-    if "backend_connected" not in told:
         return None
     why = f": {clean(str(told['detail']))}" if told.get("detail") else ""
     state: State = "ok" if told["backend_connected"] and not why else "note" if told["backend_connected"] else "bad"

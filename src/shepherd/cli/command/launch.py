@@ -236,13 +236,7 @@ def _wait_for_model(client: httpx2.Client, address: server_client.Address) -> No
     """Wait until the server can answer. Raises: `BadReply`, `EngineDown`; `ConnectError` of the transport."""
     noted = False
     while True:
-        health = server_client.json_object(client.get("/health"))
-        if "backend_connected" not in health:
-            raise BadReply(
-                f"the program at {address.url} is no Shepherd server; choose another port with --port, or name the "
-                "server with --url",
-                backend=address.url,
-            )
+        health = server_client.health_of(client, address.url)
         match health.get("status"):
             case "loading":
                 if not noted:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shepherd.cli import configure, render
 from shepherd.cli.text import format_age, format_size
 from shepherd.config import CacheConfig, KvConfig, ModelConfig
-from shepherd.core import ConfigError
+from shepherd.core import BadReply, ConfigError
 from shepherd.models import catalog, gguf
 from shepherd.models import draft as draft_models
 from shepherd.models.checkpoint import Checkpoint
@@ -82,10 +82,9 @@ def find_loaded(config: Config) -> Running | None:
     address = server_client.find_address(config, None, ())
     try:
         with server_client.connect(address, 2.0) as client:
-            if "backend_connected" not in server_client.json_object(client.get("/health")):
-                return None
+            server_client.health_of(client, address.url)
             listed = server_client.json_object(client.get("/api/ps")).get("models")
-    except (httpx2.HTTPError, ConfigError):  # the second: its certificate cannot be read here
+    except (httpx2.HTTPError, BadReply, ConfigError):  # the last: its certificate cannot be read here
         return None
     models = listed if isinstance(listed, list) else []
     return Running(address.url, frozenset(str(each.get("name")) for each in models if isinstance(each, dict)))

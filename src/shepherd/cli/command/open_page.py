@@ -19,7 +19,7 @@ import httpx2
 
 from shepherd.cli import configure, render
 from shepherd.cli.command import serve, server_client
-from shepherd.core import BadReply, ConfigError, EngineDown
+from shepherd.core import ConfigError, EngineDown
 from shepherd.models.pull.network import distrust
 
 BROWSER_S = 10.0
@@ -72,18 +72,12 @@ def _is_running(address: server_client.Address) -> bool:
     """Whether a server with a page answers. Raises: `BadReply` when it has none, or is no server of Shepherd."""
     with server_client.connect(address) as client:
         try:
-            health = server_client.json_object(client.get("/health"))
+            server_client.health_of(client, address.url)
             answer = client.get("/", headers={"accept": "text/html"})
         except httpx2.TransportError as error:
             if isinstance(error, httpx2.ConnectError) and distrust(error) is None:
                 return False
             raise server_client.transport_error(error, address.url, client.timeout.read or 0.0) from error
-    if "backend_connected" not in health:
-        raise BadReply(
-            f"the program at {address.url} is no Shepherd server; choose another port with --port, or name the "
-            "server with --url",
-            backend=address.url,
-        )
     if not answer.headers.get("content-type", "").startswith("text/html"):
         raise EngineDown(f"{address.url} has no page: it is switched off there ([server] page), or the server is old")
     return True

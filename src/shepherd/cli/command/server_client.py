@@ -149,6 +149,18 @@ def refusal(answer: httpx2.Response, url: str) -> ShepherdError:
             return BackendError(f"{url} answers {path} with status {status}", backend=url)
 
 
+def health_of(client: httpx2.Client, url: str) -> dict[str, Any]:
+    """What the server at `url` says of its health. Raises: `BadReply` for another program; as `Client.get`."""
+    told = json_object(client.get("/health"))
+    if "backend_connected" not in told:
+        raise BadReply(
+            f"the program at {url} is no Shepherd server; choose another port with --port, or name the server with "
+            "--url",
+            backend=url,
+        )
+    return told
+
+
 def json_object(answer: httpx2.Response) -> dict[str, Any]:
     """The JSON object in an answer; empty where it has none."""
     try:
