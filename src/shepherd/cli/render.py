@@ -109,6 +109,14 @@ def show_done(done: Mapping[str, Any], *lines: str, as_json: bool) -> None:
         show(line)
 
 
+def agreed(question: str, done: str, *, yes: bool) -> bool:
+    """Whether a person says yes, here or with `yes`; without a terminal, an error says that nothing was `done`."""
+    if not yes and not sys.stdin.isatty():
+        show_error(f"nothing was {done}: there is no terminal on which to ask; add --yes")
+        return False
+    return yes or click.confirm(question, err=True)
+
+
 def show_table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], none: str = "", stream: TextIO | None = None
 ) -> None:

@@ -77,10 +77,7 @@ def forget(
             click.echo(f"  {day(message.time)} {message.role}: {one_line(message.body)[:100]}", err=True)
         if len(ids) > SAMPLE:
             click.echo(f"  and {len(ids) - SAMPLE} more", err=True)
-        if not yes and not sys.stdin.isatty():
-            render.show_error("nothing was deleted: there is no terminal on which to ask; add --yes")
-            return 1
-        if not yes and not click.confirm("Delete this for good?", err=True):
+        if not render.agreed("Delete this for good?", "deleted", yes=yes):
             return 1
         if everything and access.user is not None:
             stores.forget_user(access.user)  # deletes the user's own file

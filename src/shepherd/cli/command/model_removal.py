@@ -7,12 +7,9 @@ changed, only named.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import click
 
 from shepherd.cli import configure, render
 from shepherd.cli.command.models import find_file, find_loaded
@@ -64,7 +61,7 @@ def run(
             render.show(f"  {file}  {format_size(file.stat().st_size)}")
         for line in _mentions(config, names, stale):
             render.show(line)
-    if not _agreed("Remove these files?", yes=yes):
+    if not render.agreed("Remove these files?", "removed", yes=yes):
         return 1
     try:
         if model is not None:
@@ -91,7 +88,7 @@ def _discard(root: Path, left: Sequence[staging.Unfinished], name: str, *, yes: 
         render.show(f"This frees {format_size(n_bytes)}:" if left else "No pull has left anything.")
         for each in left:
             render.show(f"  {each.name}: {format_size(each.n_bytes)} in {each.folder}")
-    if left and not _agreed("Remove these files?", yes=yes):
+    if left and not render.agreed("Remove these files?", "removed", yes=yes):
         return 1
     try:
         for each in left:
@@ -111,7 +108,7 @@ def _forget_copy(copies: Copies, copy: str, *, yes: bool, as_json: bool) -> int:
     meaning = copies.read()[copy]
     if not as_json:
         render.show(f"{copy} is another name of {meaning}, whose files stay.")
-    if not _agreed("Remove this name?", yes=yes):
+    if not render.agreed("Remove this name?", "removed", yes=yes):
         return 1
     try:
         copies.change({copy: None})
@@ -120,13 +117,6 @@ def _forget_copy(copies: Copies, copy: str, *, yes: bool, as_json: bool) -> int:
     render.show_done({"removed": copy, "files": [], "freed_bytes": 0, "names": [copy]}, f"Removed the name {copy}.",
                      as_json=as_json)  # fmt: skip
     return 0
-
-
-def _agreed(question: str, *, yes: bool) -> bool:
-    if not yes and not sys.stdin.isatty():
-        render.show_error("nothing was removed: there is no terminal on which to ask; add --yes")
-        return False
-    return yes or click.confirm(question, err=True)
 
 
 def _others(path: Path, *, force: bool) -> Iterator[Path]:
