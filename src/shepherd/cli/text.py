@@ -83,11 +83,6 @@ def cut(text: str, width: int, mark: str = "…") -> str:
     return text
 
 
-def excerpt(text: str) -> str:
-    """The beginning of `text` as one line of at most 60 columns."""
-    return cut(one_line(text), 60)
-
-
 _WORD = re.compile(r" *(?:[^ ']*'shepherd [^']*'[^ ]*|[^ ]+)")
 """A word with the blanks before it; a command in quotes is one where it fits, since people copy it."""
 

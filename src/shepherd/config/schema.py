@@ -622,10 +622,6 @@ class Config:
             return "on" if self.thinking else "off"
         return self.thinking
 
-    @property
-    def serve(self) -> bool:
-        return self.server.enabled
-
 
 SCHEMA: Mapping[str, Kind | Table] = {
     **keys_of(Config),

@@ -14,7 +14,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -70,11 +70,6 @@ def parts(
 def senses(app: App) -> frozenset[type[Image | Audio]]:
     """What the model that answers takes besides text."""
     return attachment.senses(app.catalogue.models(), app.conversations.active.model)
-
-
-def check_senses(sent: Iterable[object], app: App, where: str = "", *, field: str = "message") -> None:
-    """Raises: `InvalidRequest` for the first part that the model that answers does not take; `where` names all."""
-    attachment.check_senses(sent, senses(app), app.conversations.active.model, where=where, field=field)
 
 
 def mentions(text: str, folder: Path) -> Iterator[tuple[str, Path]]:
@@ -136,7 +131,7 @@ def _read(name: str, path: Path, app: App, n_ctx: int) -> tuple[Attached, str]:
     otherwise = f", or write \\@{name} to send only the name"
     part = attachment.part_of(name, raw, size, limits, called=f"@{name}", field="message", otherwise=otherwise)
     if not isinstance(part, Text):
-        check_senses([part], app)
+        attachment.check_senses([part], senses(app), app.conversations.active.model, field="message")
         return part, f"{part.media_type}, {_sides(raw) if isinstance(part, Image) else ''}{format_size(size)}"
     text = readable(raw)
     n_lines = text.count("\n") + (text[-1:] not in {"", "\n"})

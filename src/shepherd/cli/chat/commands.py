@@ -14,7 +14,7 @@ from shepherd.app.commands import table
 from shepherd.app.commands.command import Command, get
 from shepherd.cli.chat import completion, saved_commands, stats
 from shepherd.cli.chat.state import Chat
-from shepherd.cli.text import excerpt, spending_text
+from shepherd.cli.text import spending_text
 from shepherd.core import InvalidRequest
 
 _WORD = re.compile(r"/[a-z?]+")
@@ -46,7 +46,7 @@ async def _retry(chat: Chat, argument: str) -> None:
     if text is None:
         chat.note("There is nothing to ask again.")
     else:
-        chat.note(f"Again: {excerpt(text)}")
+        chat.note(f"Again: {chat.short(text)}")
         await chat.play(chat.session.retry())
 
 
@@ -66,7 +66,7 @@ async def _edit(chat: Chat, argument: str) -> None:
     if not text or text == before.strip():
         chat.note("Nothing has changed.")
         return
-    chat.note(f"Instead: {excerpt(text)}")
+    chat.note(f"Instead: {chat.short(text)}")
     await chat.play(chat.session.edit(chat.asked(await chat.read_parts(text), instead=True)))
 
 

@@ -56,7 +56,7 @@ def run(
         click.get_current_context().fail("--resume needs the name of a conversation; --continue takes the newest.")
     config, bare = configure.load_config(options), bool(options.get("bare"))
     asked_to_chat = prompt is not None or as_json or resume is not None or not bare
-    if options.get("server") or (config.serve and not asked_to_chat):
+    if options.get("server") or (config.server.enabled and not asked_to_chat):
         from shepherd.cli.command import serve
 
         logs.set_up({**options, "server": True, "log_json": config.server.log_json})

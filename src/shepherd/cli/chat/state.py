@@ -101,7 +101,8 @@ class Chat:
         self.has_failed = False
         self.loop: asyncio.AbstractEventLoop | None = None
         """While lines are read."""
-        self._mode: Mode = "ask"
+        self.mode: Mode = "ask"
+        """What runs without a question; `set_mode` changes it."""
         self._max_rounds = max_rounds
         self._cannot_save = False
         self._thread = threading.get_ident()
@@ -112,13 +113,8 @@ class Chat:
         """The line editor; None where a terminal or a pipe edits the lines."""
         return cast("TerminalReader", self.reader) if self.reader.has_editor else None
 
-    @property
-    def mode(self) -> Mode:
-        """What runs without a question."""
-        return self._mode
-
     def set_mode(self, mode: Mode) -> None:
-        self._mode = mode
+        self.mode = mode
         modes.apply(mode, self.session)
 
     # turns

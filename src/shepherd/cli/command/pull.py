@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from shepherd.config import Config
     from shepherd.models.pull.plan import Plan
     from shepherd.models.pull.pull import Event
-    from shepherd.models.pull.source import Source
     from shepherd.models.pulled import PulledModel
 
 KEPT = "stopped; what was transferred is kept: the same command goes on from there"
@@ -140,20 +139,15 @@ async def _planned(config: Config, spec: str) -> Plan:
     return await pulling.plan_model(config, source, env=os.environ, keys=keys, show=_Meter(None))
 
 
-async def _pulled(config: Config, source: Source, meter: _Meter) -> tuple[PulledModel, bool]:
-    from shepherd.app.directory import pulling
-
-    return await pulling.pull_model(config, source, env=os.environ, keys=known_providers.store(), show=meter)
-
-
 def get(config: Config, spec: str) -> tuple[PulledModel, bool]:
     """The model, and whether it was transferred now. Raises: `ShepherdError`; `SystemExit` after Ctrl-C."""
+    from shepherd.app.directory import pulling
     from shepherd.models.pull.source import parse
 
-    source = parse(spec)
+    source, keys = parse(spec), known_providers.store()
     meter = _Meter(Screen(render.console(sys.stderr)) if render.is_terminal(sys.stderr) else None)
     try:
-        return signals.run(_pulled(config, source, meter), stopped=KEPT)
+        return signals.run(pulling.pull_model(config, source, env=os.environ, keys=keys, show=meter), stopped=KEPT)
     finally:
         meter.clear()
 

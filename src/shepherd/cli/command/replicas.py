@@ -6,6 +6,7 @@ Not here: the paths that they ask (`server/endpoints/replicas.py`), and which re
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -37,22 +38,16 @@ def show_all(options: Mapping[str, Any], *, url: str | None, as_json: bool) -> N
     render.show_table(("PROVIDER", "REPLICA", "STATE", "OPEN", "MODELS", "REASON"), rows, none)
 
 
-def drain(options: Mapping[str, Any], *, name: str, url: str | None, as_json: bool) -> None:
-    """Take a replica out: running answers end there, new requests go to the others."""
-    _change(options, name, "drain", url, as_json=as_json)
-
-
-def resume(options: Mapping[str, Any], *, name: str, url: str | None, as_json: bool) -> None:
-    """Put a replica back."""
-    _change(options, name, "resume", url, as_json=as_json)
-
-
-def _change(options: Mapping[str, Any], name: str, verb: str, url: str | None, *, as_json: bool) -> None:
+def _change(verb: str, options: Mapping[str, Any], *, name: str, url: str | None, as_json: bool) -> None:
+    """Take a replica out, where running answers end and no new request goes, or put it back."""
     address = _address(options, url)
     body = _asked(address, "POST", f"{PATH}/{quote(name, safe='')}/{verb}")
     state, n_open, *_ = _facts(body, address)
     running = f"; {format_count(int(n_open), 'answer')} still running there" if n_open.isdigit() and int(n_open) else ""
     render.show_done(body, f"{name} is {state}{running if verb == 'drain' else ''}.", as_json=as_json)
+
+
+drain, resume = partial(_change, "drain"), partial(_change, "resume")
 
 
 def _address(options: Mapping[str, Any], url: str | None) -> Address:

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -192,18 +193,6 @@ def uninstall(options: Mapping[str, Any], *, force: bool) -> None:
     render.show(f"Removed {file}. Models, conversations and the configuration are still there.")
 
 
-def start(options: Mapping[str, Any]) -> None:
-    _act("start", "started")
-
-
-def stop(options: Mapping[str, Any]) -> None:
-    _act("stop", "stopped")
-
-
-def restart(options: Mapping[str, Any]) -> None:
-    _act("restart", "restarted")
-
-
 def status(options: Mapping[str, Any], *, as_json: bool) -> int:
     """Show what the manager and the server say; 3 = it does not run, 4 = it is not installed. Raises:
     `ShepherdError`."""
@@ -251,12 +240,17 @@ def logs(options: Mapping[str, Any], *, lines: int, following: bool) -> int:
         return 0
 
 
-def _act(verb: str, done: str) -> None:
+def _act(verb: str, done: str, options: Mapping[str, Any]) -> None:
     manager = _manager()
     file = _installed(manager)
     _reach(manager)
     _do(manager, verb, _stop_s(file))
     render.show(f"The service is {done}.")
+
+
+start, stop, restart = (
+    partial(_act, *words) for words in (("start", "started"), ("stop", "stopped"), ("restart", "restarted"))
+)
 
 
 # -- the manager ------------------------------------------------------------------------------------------------------
