@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.unit.dialects.test_derive import CALLS, template
 
-from shepherd.app.derivation import derived_dialect
+from shepherd.app.directory.entries import derived_dialect
 
 
 def test_a_template_is_derived_in_a_process_of_its_own() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.dialects.test_derive import CALLS, template
 
-from shepherd.app.derivation import derived_dialect
+from shepherd.app.directory.entries import derived_dialect
 
 ENDLESS = "".join(f"{{% for {name} in range(99999) %}}" for name in "abc") + "{% endfor %}" * 3
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import count
 from math import inf
 from pathlib import Path
@@ -21,16 +22,17 @@ from typing import Literal, NamedTuple
 import psutil
 
 from shepherd.app import tensorrt
-from shepherd.app.derivation import derived_dialect
 from shepherd.app.model_pool import Residency
 from shepherd.backends.local.adapters import ModelAdapters
 from shepherd.backends.local.chat_template import ChatFormat, TemplateSources, find_chat_format
-from shepherd.config import AdapterConfig, CacheConfig, Config, KvConfig, ModelConfig, model_name
+from shepherd.config import CacheConfig, Config, KvConfig, ModelConfig, model_name
 from shepherd.core import ConfigError, Sampling, ShepherdError
 from shepherd.core.status import ModelCard, ModelKind
+from shepherd.dialects import derive
+from shepherd.dialects.parse.tags import TagDialect
 from shepherd.engine.llamacpp import rpc
 from shepherd.models import catalog, draft, gguf, gguf_file, soundness
-from shepherd.models.adapter import Adapter, read_adapter
+from shepherd.models.adapter import read_adapter
 from shepherd.models.checkpoint import Checkpoint, read_checkpoint
 from shepherd.models.draft import DraftFile
 from shepherd.models.projector import ProjectorFile, find_projector
@@ -44,6 +46,7 @@ from shepherd.models.sizing import (
     keeps_states,
     staying,
 )
+from shepherd.process.isolated import WorkFailed, run_isolated
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +67,10 @@ _FIM_NAMES = (b"<|fim_middle|>", b"<fim_middle>", b"<fim-middle>", b"<MID>", "<ï
 """The token before the middle, by family: files give no ids where llama.cpp knows the text."""
 _TOKEN_BYTES = 64
 """More than the tokens of a vocabulary have on average."""
+_LONGEST_TEMPLATE = 256 * 1024
+"""No chat template of a model is longer."""
+DERIVING_S = 10.0
+"""Of processor time; most templates take half a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +355,12 @@ class ModelRegistry:
                     )  # fmt: skip
             return self._made(model, header)
         projector = self._projector(model, header)
-        adapters = tuple(_adapter(each, header) for each in model.adapters)
+        adapters = tuple(
+            read_adapter(
+                Path(each.path), header, name=each.name, scale=each.scale, applies=each.apply, layers=each.layers
+            )
+            for each in model.adapters
+        )
         beside = (projector.size_bytes if projector else 0) + sum(each.n_bytes for each in adapters)
         buffers = projector.buffer_bytes if projector else 0
         left = self._left + self._elsewhere(model)
@@ -496,17 +508,6 @@ def read(path: Path) -> gguf.Header | Checkpoint:
     return read_checkpoint(path) if path.is_dir() else gguf.read_header(path)
 
 
-def _adapter(adapter: AdapterConfig, header: gguf.Header) -> Adapter:
-    return read_adapter(
-        Path(adapter.path),
-        header,
-        name=adapter.name,
-        scale=adapter.scale,
-        applies=adapter.apply,
-        layers=adapter.layers,
-    )
-
-
 def machine_of(config: Config) -> Machine:
     """The memory that the models may use: of the cards, of the machine, or of both where some layers stay with the
     CPU."""
@@ -578,6 +579,24 @@ def kind_of(header: gguf.Header | Checkpoint, pooling: str | None = None) -> Mod
         return "reranker"
     is_pooled = pooling is not None or (isinstance(number, int) and number > 0)
     return "embedding" if is_pooled or any(name in header.architecture for name in _ENCODERS) else "chat"
+
+
+@lru_cache(maxsize=16)
+def derived_dialect(template: str, *, deadline_s: float = DERIVING_S) -> TagDialect | None:
+    """The dialect of a chat template that no family knows, derived in a process of its own: the template is a foreign
+    program. `None` if it prints no calls, or not in a way that can be derived.
+
+    Blocks for about half a second at the first time, for some seconds if the template never ends.
+    """
+    if "tool_calls" not in template or len(template) > _LONGEST_TEMPLATE:
+        return None
+    try:
+        # The process derives once itself, so what its texts cost here has been spent there, below the deadline.
+        printed = run_isolated("shepherd.dialects.derive:provable", template, deadline_s=deadline_s)
+    except WorkFailed as error:
+        logger.warning("the markup of calls cannot be derived from the model's chat template: %s", error.message)
+        return None
+    return derive.derived(printed) if printed else None
 
 
 def chat_format(
