@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from shepherd.app.live_window import LiveWindow
-from shepherd.app.totals import Totals
-from shepherd.app.usage import DayOfUse
+from shepherd.app.usage import DayOfUse, Totals
 from shepherd.backends.local.adapters import ModelAdapters
 from shepherd.core import (
     EngineDown,

@@ -42,8 +42,7 @@ from shepherd.app.loading import LoadedModel, LoadProgress, ModelLoader, Progres
 from shepherd.app.model_pool import ModelPool
 from shepherd.app.providers import Providers, usage_folder, user_spending
 from shepherd.app.toolset import AGENT_CTX, Advisors, Toolset
-from shepherd.app.totals import Totals
-from shepherd.app.usage import DayOfUse, LocalUse, UseByUser, days_of
+from shepherd.app.usage import DayOfUse, LocalUse, Totals, UseByUser, days_of
 from shepherd.backends.cloud.budget import Spending
 from shepherd.config import Config, KeyStore
 from shepherd.config.schema import LOCAL_BACKENDS
@@ -100,7 +99,8 @@ class App:
         `counts_use`: what it computes counts as use of this day; not for measurements.
 
         Raises: `ConfigError` for what this version cannot run."""
-        _refuse_what_cannot_run(config)
+        if not config.caches and not config.providers:
+            raise ConfigError("no cache and no provider is configured; name a model", key="caches")
         self.config = config
         self._cache_folder = cache_folder or Path(platformdirs.user_cache_dir("shepherd"))
         self._wants_isolation, self._counts_use = isolates, counts_use
@@ -164,7 +164,8 @@ class App:
                 if registry.memory_reranker is not None:  # both before anything opens the memory
                     await self._load_reranker(dispatcher, registry.memory_reranker)
                 if registry.memory is not None:
-                    await self._load_embedder(dispatcher, registry.memory)
+                    model = await self._held(dispatcher, registry.memory)
+                    await asyncio.to_thread(self._use_embedder, model.embedder)
                 if (elsewhere := self.config.embedding_provider) is not None:
                     await asyncio.to_thread(self._open_embedder, dispatcher, *elsewhere)
                 default = next((each.name for each in self.config.models), "")
@@ -242,13 +243,16 @@ class App:
             logger.warning("%s", verdict.detail)
         return verdict.use_extra_bufts
 
-    async def _load_reranker(self, dispatcher: Dispatcher, name: str) -> None:
-        """Open the model that scores messages for the memory; it stays loaded to the end."""
-        from shepherd.memory.search.reranking import Reranking  # noqa: PLC0415 - loads SQLite
-
+    async def _held(self, dispatcher: Dispatcher, name: str) -> LoadedModel:
+        """A model for the memory, which stays loaded to the end."""
         key = dispatcher.catalogue.registry.entries[name].key
         async with dispatcher.pool.use(key):
-            model = dispatcher.pool.hold(key)
+            return dispatcher.pool.hold(key)
+
+    async def _load_reranker(self, dispatcher: Dispatcher, name: str) -> None:
+        from shepherd.memory.search.reranking import Reranking  # noqa: PLC0415 - loads SQLite
+
+        model = await self._held(dispatcher, name)
         assert model.reranker is not None
         self._reranking = Reranking(model.reranker.relevance, name)
         await asyncio.to_thread(self._open_stores)
@@ -263,14 +267,6 @@ class App:
             logger.warning("the memory is searched by words only: %s", error)
         else:
             self._use_embedder(self._cloud_embedder)
-
-    async def _load_embedder(self, dispatcher: Dispatcher, name: str) -> None:
-        """Open the model that makes vectors for the memory; it stays loaded to the end."""
-        key = dispatcher.catalogue.registry.entries[name].key
-        async with dispatcher.pool.use(key):
-            model = dispatcher.pool.hold(key)
-        assert self._loader is not None
-        await asyncio.to_thread(self._use_embedder, model.embedder)
 
     def _use_embedder(self, embedder: Embedder | None) -> None:
         self._embedder = embedder
@@ -555,8 +551,3 @@ async def open_session(
         yield app.conversations.session(system=system)
     finally:
         await app.aclose()
-
-
-def _refuse_what_cannot_run(config: Config) -> None:
-    if not config.caches and not config.providers:
-        raise ConfigError("no cache and no provider is configured; name a model", key="caches")

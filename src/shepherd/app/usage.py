@@ -1,4 +1,4 @@
-"""How much the models of this machine and the providers were used, day by day.
+"""How much the models of this machine and the providers were used, since the start of the program and day by day.
 
     engines ─ counts since the start ─ LocalUse.save ─▶ usage/2026-11-28.jsonl ─┐
     providers ─ Meter.note ───────────────────────────▶ spending/2026-11-28.jsonl ─┴▶ days ─▶ `GET /v1/usage`
@@ -13,20 +13,37 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
 from shepherd.backends.cloud.budget import KEPT_DAYS, Prices, Spending
 from shepherd.core import Usage
 from shepherd.core.request import parts_of_owner
-from shepherd.core.status import Spent
+from shepherd.core.status import ProviderSpending, Spent
 from shepherd.engine.stats import CacheStats
 
-__all__ = ["KEPT_DAYS", "DayOfUse", "LocalUse", "UseByUser", "days_of"]
+__all__ = ["KEPT_DAYS", "DayOfUse", "LocalUse", "Totals", "UseByUser", "days_of"]
 
 SAVE_S = 60.0
 _COUNTS = ("jobs", "prefilled_tokens", "cached_tokens", "generated_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What the program has counted since its start, by name; of the memories, those of all users."""
+
+    caches: Mapping[str, CacheStats] = field(default_factory=dict)
+    """Of models that make vectors or scores, too; with what closed ones have counted."""
+    n_loads: Mapping[str, int] = field(default_factory=dict)
+    """How often each model was loaded."""
+    spending: Mapping[str, ProviderSpending] = field(default_factory=dict)
+    n_archived: int = 0
+    """Messages."""
+    n_archive_failures: int = 0
+    """How often messages could not be archived."""
+    n_rerank_failures: int = 0
+    """How often a search of the memory had to do without its reranker."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shepherd.app.live_window import LiveWindow
-from shepherd.app.totals import Totals
-from shepherd.app.usage import DayOfUse
+from shepherd.app.usage import DayOfUse, Totals
 from shepherd.core import Event, Request, TextOrTokens
 from shepherd.core.pairs import Pairs, Scores
 from shepherd.core.status import Embeddings, Health, ModelCard, ReplicaStatus

@@ -14,7 +14,7 @@ import pytest
 from shepherd.agent.session import Session
 from shepherd.agent.storage import ConversationStore
 from shepherd.app.app import App
-from shepherd.app.totals import Totals
+from shepherd.app.usage import Totals
 from shepherd.backends.base import Backend
 from shepherd.backends.local.window import Window, WindowRow
 from shepherd.cli import logs

@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, Counter, ProcessCollector, disa
 from prometheus_client import Histogram as PrometheusHistogram
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from shepherd.app.totals import Totals
+from shepherd.app.usage import Totals
 from shepherd.core.status import ProviderSpending, ReplicaStatus
 from shepherd.engine.stats import EVICTION_BOUNDS_S, CacheStats, Histogram
 from shepherd.server.observe.llama_metrics import LlamaMetrics

@@ -17,7 +17,7 @@ from tests.in_process import client_of
 from tests.own_server import Listening
 from tests.scripted_service import ScriptedService, playing, saying
 
-from shepherd.app.totals import Totals
+from shepherd.app.usage import Totals
 from shepherd.core import (
     CallStarted,
     EngineError,
