@@ -55,7 +55,6 @@ from shepherd.wire.history import plain
 if TYPE_CHECKING:
     from shepherd.agent.compaction import EditableBackend
     from shepherd.agent.compaction_store import CompactionStore
-    from shepherd.agent.with_memory import MemoryBackend
     from shepherd.app.directory.catalogue import Catalogue
     from shepherd.backends.local.backend import LocalBackend
 
@@ -245,10 +244,12 @@ class Dispatcher:
         _check_demand(request, "")
         request = replace(request, messages=plain(request.messages))
         request = await self._media.admit(request, partial(self.catalogue.lacking, name))
-        async with self.lease(self.catalogue.chat_model(name), _keep_alive(request)) as model:
-            count = model.backends[name].count_tokens if name in model.backends else _about
-            writer = DigestWriter(partial(self._write, name, route), count, is_always=is_digesting)
-            yield self._compacting(self._backend(model, name), name, writer), request
+        async with self.lease(self.catalogue.chat_model(name), _positive(request.extra.get("keep_alive"))) as model:
+            if name not in model.backends:  # the file was missing at the start, and is not a chat model
+                self.catalogue.refuse_to_chat(model.name)
+            write, count = partial(self._write, name, route), model.backends[name].count_tokens
+            writer = DigestWriter(write, count, is_always=is_digesting)
+            yield self._compacting(model.memory_backends[name], name, writer), request
 
     def _compacting(
         self, backend: EditableBackend, name: str, writer: DigestWriter | None, protocol: str = ""
@@ -256,11 +257,6 @@ class Dispatcher:
         return CompactingBackend(
             backend, self.compactions, name=name, protocol=protocol, digests=self.digests, writer=writer
         )
-
-    def _backend(self, model: LoadedModel, cache: str) -> MemoryBackend:
-        if cache not in model.memory_backends:  # the file was missing at the start, and is not a chat model
-            self.catalogue.refuse_to_chat(model.name)
-        return model.memory_backends[cache]
 
     async def _write(self, name: str, route: Route, request: Request) -> AsyncGenerator[Event, None]:
         """A digest of what a cache holds. Raises: `EngineError` where its model is not loaded any more."""
@@ -329,10 +325,6 @@ def _check_demand(request: Request, protocol: str) -> None:
         raise Unsupported(native.demand.message, field=native.demand.field)
 
 
-def _keep_alive(request: Request) -> float | None:
-    """How long its model stays after a request, in seconds; None = as before."""
-    return _positive(request.extra.get("keep_alive"))
-
-
 def _positive(keep_alive_s: float | None) -> float | None:
+    """How long a model stays after a request; None = as before."""
     return inf if keep_alive_s is not None and keep_alive_s < 0 else keep_alive_s

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -26,11 +25,7 @@ def compactions_file(config: Config, env: Mapping[str, str]) -> Path | None:
     return Path(config.memory.database_path or default_path(env)).parent / "compactions.db"
 
 
-def drop_snapshots(folder: Path) -> int:
-    """Delete every conversation that is kept in the folder; how many. Their numbers are texts of users."""
-    n = 0
+def drop_snapshots(folder: Path) -> None:
+    """Delete every conversation that is kept in the folder: their numbers are texts of users."""
     for file in folder.glob("*.kv"):
-        with contextlib.suppress(FileNotFoundError):  # another process deletes files, too
-            file.unlink()
-            n += 1
-    return n
+        file.unlink(missing_ok=True)  # another process deletes files, too

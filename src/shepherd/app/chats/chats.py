@@ -927,11 +927,10 @@ class Chat:
 class _Timing:
     """The times of the answers of one turn, and whose arguments come."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self) -> None:
         self.call = ""
         """The id of the call whose arguments come."""
-        self._clock = clock
-        self._began_s = clock()
+        self._began_s = time.monotonic()
         self._first_s: float | None = None
         self._finished: list[Json] = []
 
@@ -939,9 +938,9 @@ class _Timing:
         """What the event of a finished answer shows besides."""
         match event:
             case Started():
-                self._began_s, self._first_s = self._clock(), None
+                self._began_s, self._first_s = time.monotonic(), None
             case TextDelta() | ReasoningDelta() | CallStarted() | CallDelta():
-                self._first_s = self._clock() if self._first_s is None else self._first_s
+                self._first_s = time.monotonic() if self._first_s is None else self._first_s
                 if isinstance(event, CallStarted):
                     self.call = event.id
             case Finished(usage=usage):
@@ -960,7 +959,7 @@ class _Timing:
     def _of(self, usage: Usage) -> Json:
         if self._first_s is None:
             return {}
-        seconds = self._clock() - self._first_s
+        seconds = time.monotonic() - self._first_s
         speed = (usage.output - 1) / seconds if usage.output > 1 and seconds > 0 else 0.0
         return {"first_token_s": round(self._first_s - self._began_s, 3), "tokens_per_s": round(speed, 1)}
 

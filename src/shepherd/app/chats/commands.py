@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from shepherd.app.chats.chats import Chat, Count
     from shepherd.app.commands.command import Command, Surface
     from shepherd.core.status import ActiveModel, ModelChoice
-    from shepherd.memory.store import MemoryStore
     from shepherd.tools.permission import Mode
 
 T = TypeVar("T")
@@ -56,7 +55,8 @@ class ServedChat:
         """A message that the command sends."""
         self.app, self.session, self.files = chat.shelf.chats, chat.session, chat.files
         self.attached, self.switched_tools = chat.attached, chat.switched_tools
-        self.is_guest = chat.shelf.owner.is_guest
+        self.is_guest, self.modes = chat.shelf.owner.is_guest, chat.modes
+        self.set_mode, self.changed, self.store = chat.set_mode, chat.changed, chat.shelf.store
 
     @property
     def facts(self) -> ActiveModel:
@@ -73,18 +73,8 @@ class ServedChat:
     def mode(self) -> Mode:
         return self._chat.mode
 
-    @property
-    def modes(self) -> Mapping[Mode, str]:
-        return self._chat.modes
-
-    def set_mode(self, mode: Mode) -> None:
-        self._chat.set_mode(mode)
-
     def senses(self) -> frozenset[type[Image | Audio]]:
         return senses(self.app.models(), self.session.model)
-
-    async def store(self) -> MemoryStore | None:
-        return await self._chat.shelf.store()
 
     async def ask(self, parts: Sequence[Attached]) -> None:
         self.asked = parts
@@ -93,9 +83,6 @@ class ServedChat:
         before = self.facts
         await self._chat.take_model(name)
         return self.facts != before
-
-    async def changed(self, what: str) -> None:
-        await self._chat.changed(what)
 
     @property
     def confirm(self) -> Callable[[str], Awaitable[bool]] | None:

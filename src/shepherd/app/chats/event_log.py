@@ -14,8 +14,7 @@ import asyncio
 import contextlib
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 RUN_CHARS = 4_096
@@ -43,7 +42,7 @@ class _Kept:
     end: int
     pieces: list[str] | None = None
     """Of a run."""
-    n_chars: int = field(default=_OTHER_CHARS)
+    n_chars: int = _OTHER_CHARS
 
     def since(self, number: int) -> LoggedEvent:
         if self.pieces is None:
@@ -116,7 +115,7 @@ class EventLog:
         """Whether everything behind this number is kept."""
         return self._first <= number <= self.number
 
-    @contextmanager
+    @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
         """A client reads the events within the block."""
         self.n_readers += 1
@@ -140,12 +139,10 @@ class EventLog:
 
     async def wait(self, number: int, silence_s: float) -> None:
         """Until there is an event behind this number, or for so long."""
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(silence_s):
                 while self.number <= number:
                     await self._changed.wait()
-        except TimeoutError:
-            return
 
     def _add(self, kept: _Kept) -> None:
         self._kept.append(kept)

@@ -113,7 +113,7 @@ class Catalogue:
         self._facts = here.KnownFacts()
         self._looking = asyncio.Lock()
         """At the whole machine: one at a time."""
-        self._changing = threading.Lock()
+        self._changing = threading.RLock()
         """Of the models: threads add and remove them."""
 
     # which model answers a request; it may be a pulled one that has come a moment ago
@@ -414,17 +414,14 @@ class Catalogue:
 
     # what comes and goes
 
-    def add(self, spec: str, like: str) -> CacheConfig:
+    def add(self, spec: str, like: str, *, beside: str = "") -> CacheConfig:
         """As `ModelRegistry.add`; reads files."""
         with self._changing:
-            return self._add(spec, like)
-
-    def _add(self, spec: str, like: str, name: str = "") -> CacheConfig:
-        cache = self.registry.add(spec, like, beside=name)
-        self._pool.add(self.registry.residencies())
-        self._models = {**self._models, cache.name: cache.model}
-        self._digesting |= {cache.name} if cache.digest else set()
-        return cache
+            cache = self.registry.add(spec, like, beside=beside)
+            self._pool.add(self.registry.residencies())
+            self._models = {**self._models, cache.name: cache.model}
+            self._digesting |= {cache.name} if cache.digest else set()
+            return cache
 
     def add_provider(self, spec: str) -> str | None:
         """The provider that a name such as `claude-sonnet-4-5` or `openrouter/qwen/qwen3` means, with that model from
@@ -454,11 +451,8 @@ class Catalogue:
     def remove(self, cache: CacheConfig) -> None:
         """Undo `add`."""
         with self._changing:
-            self._remove(cache)
-
-    def _remove(self, cache: CacheConfig) -> None:
-        self._models = {name: model for name, model in self._models.items() if name != cache.name}
-        self.registry.remove(cache)
+            self._models = {name: model for name, model in self._models.items() if name != cache.name}
+            self.registry.remove(cache)
 
     async def _look_for(self, model: str) -> None:
         """Look again for pulled models, if this may be one that is not known yet, or is not there any more."""
@@ -490,12 +484,12 @@ class Catalogue:
             gone = [each.own for name, each in self._pulled.items() if name not in kept]
             self._pulled = dict(kept)  # the event loop reads it, and must not find the cache of one that has left
             for own in filter(None, gone):
-                self._remove(own)
+                self.remove(own)
             like = next(iter(self._models))
             for name, model in found.items():
                 if name not in kept and self._unusable.get(name) != model:
                     try:
-                        before, cache = self._models, self._add(str(model.path), like, name)
+                        before, cache = self._models, self.add(str(model.path), like, beside=name)
                     except ShepherdError as error:
                         self._unusable[name] = model
                         logger.warning("the pulled model %r cannot be used: %s", name, error)
