@@ -1,7 +1,4 @@
-"""Models without a program around them, for Python programs and commands: the vectors of texts, the scores of pairs.
-
-Not here: models that requests ask for (`loading.py`).
-"""
+"""Models without a program around them, for Python programs and commands: the vectors of texts, the scores of pairs."""
 
 from __future__ import annotations
 

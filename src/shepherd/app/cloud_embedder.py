@@ -3,8 +3,7 @@
     texts ─ known ones from memory ─▶ the others ─ CloudBackend.embed, on a loop and thread of its own ─▶ vectors
 
 The memory asks from any of its threads, and waits. Every stored message goes to that provider, so a configuration that
-has a private route refuses one on another machine (`config/resolve.py`). Not here: the vectors that clients ask for
-(`dispatch.py`).
+has a private route refuses one on another machine (`config/resolve.py`).
 """
 
 from __future__ import annotations

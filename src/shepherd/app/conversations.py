@@ -1,9 +1,7 @@
 """Conversations: the model that answers, the tools they have, and the models that they can switch to.
 
-    our own        session(...) ─▶ Session over a cache, with a toolbox    switch(session, name): another model
-    HTTP clients'  stream(request) ─▶ the cache of its route; with our tools, if the operator has allowed it
-
-Not here: which tools there are (`toolset.py`), which model a request names (`catalogue.py`).
+our own        session(...) ─▶ Session over a cache, with a toolbox    switch(session, name): another model
+HTTP clients'  stream(request) ─▶ the cache of its route; with our tools, if the operator has allowed it
 """
 
 from __future__ import annotations

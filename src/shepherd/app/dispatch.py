@@ -3,9 +3,7 @@
     request ─ Catalogue ─▶ names ─┬▶ cache ─▶ its entry ─ ModelPool: lease ─▶ loaded model ─▶ back end ─▶ events
                                   └▶ provider ─ Providers: open ─▶ its back end ─▶ events
 
-What may leave this machine is decided in one place, `_check_privacy`. Not here: which model answers
-(`directory`), how a model is loaded (`loading.py`), how a provider is asked (`backends/cloud`), which conversation a
-request belongs to (`conversations.py`).
+What may leave this machine is decided in one place, `_check_privacy`.
 """
 
 from __future__ import annotations

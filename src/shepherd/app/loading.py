@@ -1,10 +1,8 @@
 """Loads one model: its weights once, and over them a context, an engine and a back end for each of its caches.
 
-    GGUF file  ─▶ trial ─▶ Weights ─▶ context ─▶ Engine ─▶ LocalBackend ─▶ MemoryBackend   for each cache
-                             └─▶ EmbeddingModel                                           for a model that embeds
-    checkpoint ─▶ vocabulary, the library in a child ─▶ Engine ─▶ LocalBackend ─▶ MemoryBackend
-
-Not here: when a model is loaded (`model_pool.py`), and how large its caches are (`directory/entries.py`).
+GGUF file  ─▶ trial ─▶ Weights ─▶ context ─▶ Engine ─▶ LocalBackend ─▶ MemoryBackend   for each cache
+                         └─▶ EmbeddingModel                                           for a model that embeds
+checkpoint ─▶ vocabulary, the library in a child ─▶ Engine ─▶ LocalBackend ─▶ MemoryBackend
 """
 
 from __future__ import annotations

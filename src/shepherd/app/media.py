@@ -5,9 +5,8 @@ or is refused.
     earlier ones, results      ─▶ fetch addresses               ─▶ `backends/local/media.py` leaves out what is wrong
 
 A request is refused where its sender can change it at once. A file of the history is not: the client sends it again
-with every request, and the conversation would never have an answer. An address is fetched only from the hosts that
-the operator names, once for each request, and never for a provider, which fetches by itself. Not here: the guard
-against addresses of private networks (`tools/sandbox/network.py`).
+with every request, and the conversation would never have an answer. An address is fetched only from the hosts that the
+operator names, once for each request, and never for a provider, which fetches by itself.
 """
 
 from __future__ import annotations

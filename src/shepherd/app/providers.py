@@ -1,11 +1,8 @@
 """The providers of a configuration: each is opened at its first request, with the memory beside it.
 
-    ProviderConfig ─▶ Provider ─▶ CloudBackend ─▶ MemoryBackend
-    a group of replicas ─ order ─▶ the providers in it, the best one first
-                        ─ ReplicaWatch looks at each again and again
-
-Not here: which replica is the best (`backends/replicas.py`), which provider a request goes to (`dispatch.py`), how one
-is asked (`backends/cloud`).
+ProviderConfig ─▶ Provider ─▶ CloudBackend ─▶ MemoryBackend
+a group of replicas ─ order ─▶ the providers in it, the best one first
+                    ─ ReplicaWatch looks at each again and again
 """
 
 from __future__ import annotations

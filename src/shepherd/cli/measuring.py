@@ -1,7 +1,4 @@
-"""What the commands that measure share: a budget of time, the files of the result, a view that stays in place, bars.
-
-Not here: what is measured (`measure/`), and what each command shows (`command/optimize.py`, `bench.py`).
-"""
+"""What the commands that measure share: a budget of time, the files of the result, a view that stays in place, bars."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Prints the results of commands: lines, tables, JSON, errors and warnings.
 
 All text on a terminal passes `write`, the `show` functions or a `console`, which clean it: names of files, and texts of
-models, servers and saved conversations, must not steer the terminal. Not here: the conversation (`terminal/view.py`),
-and how values are spelled (`text.py`).
+models, servers and saved conversations, must not steer the terminal.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Every subcommand of `shepherd` in one table: its name, the function that runs it, its help, its parameters.
 
-Not here: the options that all of them take (`options.py`), how the table becomes commands (`main.py`). Imports click
-alone: `shepherd --help` reads this file.
+Imports click alone: `shepherd --help` reads this file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """`shepherd trust`, and the question about a file of the working folder that starts programs or widens permissions.
 
 Asked once for each file and content. A command that only looks leaves the file out; where there is no terminal to ask
-in, and for a server, the file is refused with the command that trusts it. Not here: which settings need trust
-(`config/trust.py`).
+in, and for a server, the file is refused with the command that trusts it.
 """
 
 from __future__ import annotations

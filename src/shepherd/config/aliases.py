@@ -1,8 +1,6 @@
 """Aliases: names of one's own for models, followed to what they stand for. Pure.
 
-    [aliases] fast = "main", main = "qwen"      fast ─▶ main ─▶ qwen
-
-Not here: what a name at the end of a chain is (`resolve.py`), the names of clients' requests (`app/directory`).
+[aliases] fast = "main", main = "qwen"      fast ─▶ main ─▶ qwen
 """
 
 from __future__ import annotations

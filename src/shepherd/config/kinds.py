@@ -1,7 +1,5 @@
 """The kinds of values that a key accepts: numbers, texts, paths, tables; each with its phrase for error messages.
 Durations and amounts may be words: `"1h30m"`, `"24 GiB"`, `"80%"`.
-
-Not here: which keys there are (`schema.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""One source of configuration, read by the schema into flat paths, each value with its origin.
-
-Not here: the merge of the layers (`load.py`, `resolve.py`).
-"""
+"""One source of configuration, read by the schema into flat paths, each value with its origin."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """What goes into a chat besides its text: files that a client sends or names, and messages of the memory.
 
-Files are named by paths inside of the folders that the tools may read (`tools/sandbox/roots.py`). Not here: what
-becomes of a file's bytes (`agent/attachment.py`).
+Files are named by paths inside of the folders that the tools may read (`tools/sandbox/roots.py`).
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@
 A turn runs to its end whether a client reads or not. While it runs, `Chat.messages` are those in front of what it
 writes, and its events spell the rest. The terminal uses the same files: a file that another program has changed is read
 again before the next turn.
-
-Not here: the paths and bodies (`server/endpoints/chats.py`), the JSON of messages and events (`view.py`).
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 
 A number is the place behind an event. A piece of text counts as many numbers as it has characters, so that a run of
 pieces is kept as one text and is cut at any number. A slow reader gets longer runs, and holds nothing up.
-
-Not here: what the events mean (`view.py`).
 """
 
 from __future__ import annotations

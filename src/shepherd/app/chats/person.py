@@ -2,8 +2,7 @@
 
     tool ─ allow(question) ─▶ event `question` ─▶ a reader ─ answer(id, ...) ─▶ verdict, event `answered`
 
-A question that no reader hears waits a while, then counts as refused. Not here: what needs a question
-(`tools/permission.py`).
+A question that no reader hears waits a while, then counts as refused.
 """
 
 from __future__ import annotations

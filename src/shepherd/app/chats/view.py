@@ -3,8 +3,7 @@
     Message   ─ shown_message ─▶ {"index", "role", "parts": [{"type": "text", "text": ...}, ...]}
     TurnEvent ─ put_event ─▶ an event of the chat's log
 
-Law, tested: the events of a turn spell the parts of its messages. Not here: the events that are about the chat, not of
-its turn (`chats.py`).
+Law, tested: the events of a turn spell the parts of its messages.
 """
 
 from __future__ import annotations

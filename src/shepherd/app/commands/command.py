@@ -3,8 +3,7 @@
     "/evict 3" ─ run ─▶ Command.run(surface, "3") ─▶ say, note, draw: lines, as the surface shows them
     "/mode p"  ─ words ─▶ ("p", [("plan", "only reads")])
 
-A command says what it has done; the terminal prints it, a chat of the server answers it. Not here: the table of all
-commands (`table.py`).
+A command says what it has done; the terminal prints it, a chat of the server answers it.
 """
 
 from __future__ import annotations

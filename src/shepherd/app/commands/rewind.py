@@ -2,8 +2,7 @@
 
     questions ─ choose ─▶ one ─▶ FileJournal.plan: shown ─ yes ─▶ put_back ─▶ Session.rewind
 
-The files go first: where one cannot be written the conversation stays, and the command may be tried again. Not here:
-what is kept of files (`tools/sandbox/journal.py`).
+The files go first: where one cannot be written the conversation stays, and the command may be tried again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The table of /commands that every chat has, and the commands about the conversation itself.
-
-Not here: the commands about tools (`tools.py`), the memory (`memory.py`) and files (`rewind.py`), and those that need
-a terminal (`cli/chat/commands.py`).
-"""
+"""The table of /commands that every chat has, and the commands about the conversation itself."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """The turns of a session, and what their tools change in files.
 
-    open: the changes of this conversation ─ begin_turn: those that follow belong to its last question
-    saved: they stay with this conversation ─ forked: those since then go with its copy
-
-Not here: what is kept of files (`tools/sandbox/journal.py`), and how they are put back (`rewind.py`).
+open: the changes of this conversation ─ begin_turn: those that follow belong to its last question
+saved: they stay with this conversation ─ forked: those since then go with its copy
 """
 
 from __future__ import annotations

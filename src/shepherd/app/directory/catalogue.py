@@ -1,11 +1,8 @@
 """Every model that a request can name: which one answers it, what there is, and what comes and goes.
 
-    configuration ─┐               ┌ a request ─▶ its rule, and the caches and providers that may answer, in order
-    pulled models ─┼─▶ Catalogue ─┤
-    copies, added ─┘               └ a name ─▶ its entry, its card; or an error that says what there is
-
-Not here: how a request is answered (`app/dispatch.py`), what a name stands for (`names.py`), how models are read
-(`entries.py`).
+configuration ─┐               ┌ a request ─▶ its rule, and the caches and providers that may answer, in order
+pulled models ─┼─▶ Catalogue ─┤
+copies, added ─┘               └ a name ─▶ its entry, its card; or an error that says what there is
 """
 
 from __future__ import annotations

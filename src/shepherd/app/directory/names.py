@@ -2,8 +2,7 @@
 
     name ─▶ [aliases] ─▶ an entry itself ─▶ copies ─▶ a pulled model in the words of its source ─▶ the name itself
 
-`meaning` is the one place where the names of requests are followed. Not here: circles and files (`config/resolve.py`),
-which cache answers (`catalogue.py`).
+`meaning` is the one place where the names of requests are followed.
 """
 
 from __future__ import annotations

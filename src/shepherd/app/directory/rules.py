@@ -1,7 +1,4 @@
-"""The rules of the configuration, as the router and the rest of the program read them.
-
-Not here: which rule takes a request (`backends/router.py`).
-"""
+"""The rules of the configuration, as the router and the rest of the program read them."""
 
 from __future__ import annotations
 

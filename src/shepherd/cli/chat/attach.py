@@ -5,7 +5,6 @@
 The typed text stays unchanged and comes last; the files come before it as asides, which are not archived as messages of
 the user. An `@` that names no file is text, which a line says where it looks like one (`missing`), and so is one behind
 a backslash. A whole path without an `@` attaches an image only where the model sees, a recording only where it hears.
-Not here: the completion of paths (`completion.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The /commands of the terminal: those that every chat has, and those that need a terminal, or are only for one.
-
-Not here: the commands of every chat (`app/commands/table.py`), those about saved conversations (`saved_commands.py`).
-"""
+"""The /commands of the terminal: those that every chat has, and those that need a terminal, or are only for one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """What the menu of the prompt offers: commands, their arguments, files behind an `@`.
 
-What begins with the typed text comes first, then what has it inside, or its letters in order. Not here: the keys and
-the menu (`cli/terminal/editor.py`).
+What begins with the typed text comes first, then what has it inside, or its letters in order.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@
 
     ▕▓▓▓████████████▒▒░               ▏        system and tools pinned, two turns cached, one new, others evicted
 
-Every state has its own sign as well as its own colour, so it is readable without colours. Pure. Not here: where the
-window comes from (`backends/local/window.py`).
+Every state has its own sign as well as its own colour, so it is readable without colours. Pure.
 """
 
 from __future__ import annotations

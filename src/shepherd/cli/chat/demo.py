@@ -4,8 +4,7 @@
                             └─▶ Session.window ─▶ what left, what came back, how full the window is
 
 Only the lines of the user are written here: the model, its window, the memory and the tools are the real ones. They
-work in a temporary folder, with a memory in it, which is removed at the end. No configuration is read. Not here: the
-chat of a person (`repl.py`).
+work in a temporary folder, with a memory in it, which is removed at the end. No configuration is read.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
     read: trusted files        give: files that fit ─▶ Session.instructions        changed: once, a line
 
-Read at the start and by /clear. Not here: which files there are, which are trusted, and how much of them fits
-(`config/instructions.py`).
+Read at the start and by /clear.
 """
 
 from __future__ import annotations

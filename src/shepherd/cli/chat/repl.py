@@ -5,8 +5,7 @@
                    └▶ message, its files ─▶ Session.chat ─▶ Chat.play ─▶ View, saved
 
 A person and a pipe take the same path between two lines. Ctrl-C or Escape stops the answer, the tool or the command
-that runs, never the program. Not here: the /commands (`commands.py`), what they work on (`state.py`), how answers look
-(`cli/terminal`), and what a conversation is (`agent/session.py`).
+that runs, never the program.
 """
 
 from __future__ import annotations

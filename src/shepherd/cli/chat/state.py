@@ -2,8 +2,7 @@
 
     repl.py ─▶ commands.py ─▶ state.py
 
-`Chat` has the session, the view and the saved conversations, and plays a turn; it is what /commands work on. Not here:
-where lines come from (`repl.py`), the table of commands (`commands.py`).
+`Chat` has the session, the view and the saved conversations, and plays a turn; it is what /commands work on.
 """
 
 from __future__ import annotations

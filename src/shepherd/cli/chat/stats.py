@@ -1,9 +1,7 @@
 """Tokens and times of the answers: one turn folded from its events, and the sum over a conversation.
 
-    events ─▶ TurnStats ─▶ the line below an answer
-              several ─▶ the rows of /stats
-
-Not here: the measures of a request on the server (`core/measured.py`).
+events ─▶ TurnStats ─▶ the line below an answer
+          several ─▶ the rows of /stats
 """
 
 from __future__ import annotations

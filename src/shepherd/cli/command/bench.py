@@ -1,8 +1,6 @@
 """`shepherd bench`: the standard figures of a model on this machine, in about a minute; compared, if that is asked for.
 
-    options ─▶ model, an earlier report, another server ─▶ measure.session ─▶ a table; JSON and a picture on request
-
-Not here: what is measured and how (`measure/`).
+options ─▶ model, an earlier report, another server ─▶ measure.session ─▶ a table; JSON and a picture on request
 """
 
 from __future__ import annotations

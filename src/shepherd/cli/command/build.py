@@ -4,7 +4,6 @@
                                                                 └▶ a question, a line of progress, a sentence at the end
 
 uv and pip put the new library in the place of the old one at the end: a build that fails or is stopped changes nothing.
-Not here: switches, compilers and devices (`engine/llamacpp/build.py`).
 """
 
 from __future__ import annotations

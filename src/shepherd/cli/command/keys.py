@@ -1,7 +1,4 @@
-"""`shepherd keys`: sets, lists and removes keys of providers. A key comes from a hidden prompt or a pipe.
-
-Not here: which key counts, and where they are kept (`config/keys.py`).
-"""
+"""`shepherd keys`: sets, lists and removes keys of providers. A key comes from a hidden prompt or a pipe."""
 
 from __future__ import annotations
 

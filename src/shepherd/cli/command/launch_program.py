@@ -3,8 +3,7 @@
     program ─▶ package.json above it ─▶ Package (name, version, the least Node.js)
     one run ─▶ the server's longest first prompt ─▶ a file of the state folder ─▶ the next run warns with it
 
-Nothing here fails a launch: a file that cannot be read or written is as one that is not there. Not here: the settings
-of clients (`launch_settings.py`).
+Nothing here fails a launch: a file that cannot be read or written is as one that is not there.
 """
 
 from __future__ import annotations

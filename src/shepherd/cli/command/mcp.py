@@ -1,7 +1,6 @@
 """`shepherd mcp list`, `test`, `login` and `logout`: the configured servers of the Model Context Protocol.
 
-Only `login` opens a browser; every other start names this command. Not here: `add` and `remove` (`mcp_file.py`),
-`serve` (`mcp_serve.py`), the client and its logins (`shepherd.tools.mcp`).
+Only `login` opens a browser; every other start names this command.
 """
 
 from __future__ import annotations

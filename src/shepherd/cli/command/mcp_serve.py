@@ -1,7 +1,6 @@
 """`shepherd mcp serve`: offers the tools to the agent that started this program, over standard input and output.
 
-Standard output carries the protocol only; the log goes to standard error. Not here: the protocol
-(`server/endpoints/mcp.py`), and which tools are offered (`App.offer`).
+Standard output carries the protocol only; the log goes to standard error.
 """
 
 from __future__ import annotations

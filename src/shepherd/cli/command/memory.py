@@ -1,8 +1,7 @@
 """`shepherd memory`: searches and shows messages, and changes facts and the profile.
 
 Every command opens the memory, does one thing and prints the result: in colours on a terminal, as plain text in a pipe,
-as one JSON document with `--json`. Not here: the commands that maintain the file (`memory_care.py`), and the search
-itself (`shepherd.memory`).
+as one JSON document with `--json`.
 """
 
 from __future__ import annotations

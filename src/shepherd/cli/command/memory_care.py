@@ -1,7 +1,4 @@
-"""`shepherd memory`: maintains the file: forget, prune, stats, export, import, check, embed.
-
-Not here: search and facts (`memory.py`).
-"""
+"""`shepherd memory`: maintains the file: forget, prune, stats, export, import, check, embed."""
 
 from __future__ import annotations
 

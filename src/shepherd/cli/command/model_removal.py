@@ -1,7 +1,6 @@
 """`shepherd models remove`: removes the files of a model that Shepherd pulled, or a name that a client has given.
 
-Not here: which files a pulled model has (`models/pulled.py`). Aliases and other lines of a configuration are never
-changed, only named.
+Aliases and other lines of a configuration are never changed, only named.
 """
 
 from __future__ import annotations

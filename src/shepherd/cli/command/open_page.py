@@ -1,8 +1,6 @@
 """`shepherd open`: shows the page of the configured server in the browser; starts the server if none runs.
 
-    a server answers at the address ─▶ browser           none ─▶ serve in this terminal, browser when it listens
-
-Not here: the server (`serve.py`), the page (`server/web`).
+a server answers at the address ─▶ browser           none ─▶ serve in this terminal, browser when it listens
 """
 
 from __future__ import annotations

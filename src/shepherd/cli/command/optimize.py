@@ -1,8 +1,6 @@
 """`shepherd optimize`: finds the fastest settings of a model on this machine, shows the proof, and may write them.
 
-    options ─▶ model, facts ─▶ measure.tuning ─▶ a table on standard error, TOML on standard output, files on request
-
-Not here: what is measured and how it is searched (`measure/`).
+options ─▶ model, facts ─▶ measure.tuning ─▶ a table on standard error, TOML on standard output, files on request
 """
 
 from __future__ import annotations

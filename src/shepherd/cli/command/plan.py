@@ -1,9 +1,7 @@
 """`shepherd plan`: what a model needs for so many users, how fast it would be on which machines, and what to use.
 
-    MODEL ─ a file, config.json, a suggestion, or the head of a remote file ─▶ header ─ models/plan.py ─▶ ways, advice
-    standard error: a table and the reasons        standard output: the configuration, as TOML
-
-Not here: the computing (`models/plan.py`), known machines (`models/machines.py`), this machine (`measure/speed.py`).
+MODEL ─ a file, config.json, a suggestion, or the head of a remote file ─▶ header ─ models/plan.py ─▶ ways, advice
+standard error: a table and the reasons        standard output: the configuration, as TOML
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""`shepherd provider list` and `test`, `shepherd models list --provider`: what is elsewhere, and whether it answers.
-
-Not here: `add` and `remove` (`provider_file.py`), the keys (`keys.py`), how a provider is asked (`backends/cloud`).
-"""
+"""`shepherd provider list` and `test`, `shepherd models list --provider`: what is elsewhere, and whether it answers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`shepherd pull`, `models search` and `models suggest`; and the offer to pull a model that a command needs.
-
-Not here: the pull itself (`models/pull`).
-"""
+"""`shepherd pull`, `models search` and `models suggest`; and the offer to pull a model that a command needs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`shepherd provider replicas`, `drain` and `resume`: the servers of each provider of a running server.
-
-Not here: the paths that they ask (`server/endpoints/replicas.py`), and which replica answers (`backends/replicas.py`).
-"""
+"""`shepherd provider replicas`, `drain` and `resume`: the servers of each provider of a running server."""
 
 from __future__ import annotations
 

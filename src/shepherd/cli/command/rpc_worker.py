@@ -1,7 +1,4 @@
-"""`shepherd rpc-worker`: lends this machine's memory and processors to models of other machines, until it is stopped.
-
-Not here: the worker itself (`engine/llamacpp/rpc_worker.py`).
-"""
+"""`shepherd rpc-worker`: lends memory and processors to models of other machines, until it is stopped."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`shepherd serve`: listens at once, loads the models meanwhile, prints when it is ready, and shuts down in order.
-
-Not here: the endpoints (`server/app.py`) and the application behind them (`app/app.py`).
-"""
+"""`shepherd serve`: listens at once, loads the models meanwhile, prints when it is ready, and shuts down in order."""
 
 from __future__ import annotations
 

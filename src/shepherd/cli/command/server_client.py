@@ -1,7 +1,4 @@
-"""Finds a running server, connects to it, and turns its failures into errors.
-
-Not here: the requests (`top.py`, `launch.py`, `replay.py`).
-"""
+"""Finds a running server, connects to it, and turns its failures into errors."""
 
 from __future__ import annotations
 

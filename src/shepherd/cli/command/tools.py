@@ -1,7 +1,4 @@
-"""`shepherd tools`: lists the tools, with the reason why one is off; shows one; runs one call.
-
-Not here: where tools come from (`shepherd.tools.registry`), and the checks before a call (`shepherd.tools.toolbox`).
-"""
+"""`shepherd tools`: lists the tools, with the reason why one is off; shows one; runs one call."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
   Watch.sample ─▶ Sample ─┬─ board (a table for people)
     the previous Sample ───┴─ sample_json (an object for programs)
 
-A speed is the difference of two samples' counts. While the server is away, the last sample stays. Not here: where the
-counts come from (`engine/stats.py`) and how they are encoded (`server/endpoints/caches.py`).
+A speed is the difference of two samples' counts. While the server is away, the last sample stays.
 """
 
 from __future__ import annotations

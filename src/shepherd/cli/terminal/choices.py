@@ -3,8 +3,7 @@
     typed "ctx" ─▶ fitting ─▶ /context, /export ─▶ rows ─▶ › /context  Show the content of the context, ...
                                                           /export   Write the conversation into a file.
 
-Pure. The menu of the prompt (`editor.py`) and the list of saved conversations (`picker.py`) show them. Not here: which
-choices fit (`agent/fitting.py`).
+Pure. The menu of the prompt (`editor.py`) and the list of saved conversations (`picker.py`) show them.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@
     [y] once  [s] in this conversation ...             live, replaced by the choice
 
 The question hides the live lines until the answer. It shows every character of its subject, because no character may
-hide another one. Nothing runs by accident: Enter means no, and so does the end of the terminal. Not here: which calls
-need consent (`tools/permission.py`), keys (`keyboard.py`), fields (`form.py`).
+hide another one. Nothing runs by accident: Enter means no, and so does the end of the terminal.
 """
 
 from __future__ import annotations

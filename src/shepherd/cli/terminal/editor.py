@@ -4,8 +4,7 @@
     › /context  Show the content of ...      what fits (`choices.py`), while a command or an @file is typed
     lamb · ask · ~/work · 397/4096           the status line
 
-Enter sends, unless the text is unfinished: it ends with a backslash, or a ``` fence is open. Not here: what is typed
-during an answer (`ahead.py`), what the menu offers (`cli/chat/completion.py`).
+Enter sends, unless the text is unfinished: it ends with a backslash, or a ``` fence is open.
 """
 
 from __future__ import annotations

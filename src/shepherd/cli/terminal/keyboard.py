@@ -1,8 +1,7 @@
 """Single keys and short lines from a person in the middle of a turn.
 
 Keys typed before a question are not its answer: the next prompt gets them, like all keys typed during an answer.
-prompt_toolkit reads the keys and is imported late; its typeahead store keeps them. Not here: the questions
-(`consent.py`), and the messages of the conversation (`reader.py`).
+prompt_toolkit reads the keys and is imported late; its typeahead store keeps them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """An answer for a person at a terminal: Markdown as it comes, calls as they run.
 
 Finished blocks are written once; the rest is live (`screen.py`) and redrawn when more text comes. Reasoning is dim,
-calls and evictions have lines of their own, a long prefill shows a bar, a running call a spinner. Not here: how
-Markdown looks and where it is cut (`markdown.py`), and how a call looks (`call_view.py`).
+calls and evictions have lines of their own, a long prefill shows a bar, a running call a spinner.
 """
 
 from __future__ import annotations

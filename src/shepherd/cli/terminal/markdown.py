@@ -5,8 +5,7 @@
 A block (paragraph, list, fence, table) is finished when a whole line after it starts another one: no later text can
 change it. That holds for all of Markdown except reference definitions and raw HTML, which models rarely write; they are
 plain text here. A line break in the source stays a line break, as models intend. Code is long, and most of its lines
-are finished long before its end: see `OpenFence`.
-Not here: the terminal (`screen.py`) and the stream (`live.py`). Pure. Import it late: rich is heavy.
+are finished long before its end: see `OpenFence`. Pure. Import it late: rich is heavy.
 """
 
 from __future__ import annotations

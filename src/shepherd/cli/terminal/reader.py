@@ -3,8 +3,7 @@
     TerminalReader   a line editor: `editor.py`, imported late, because prompt_toolkit is heavy
     PipeReader       a pipe, a file, or a terminal that is too simple for the editor
 
-Both wait without blocking the event loop, which serves the MCP servers meanwhile. Not here: what a line does
-(`cli/chat/repl.py`).
+Both wait without blocking the event loop, which serves the MCP servers meanwhile.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Where a conversation is shown: on a terminal, or in a pipe.
 
-    TerminalView    a person at a terminal: Markdown, colours, live lines
-    PipeView        a program, a file or a simple terminal: text alone
-
-Not here: how an answer looks (`answer.py`, `live.py`), the results of other commands (`cli/render.py`).
+TerminalView    a person at a terminal: Markdown, colours, live lines
+PipeView        a program, a file or a simple terminal: text alone
 """
 
 from __future__ import annotations
