@@ -6,20 +6,17 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from shepherd.cli import logs, trust
+from shepherd import config
+from shepherd.cli import logs, render, trust
 from shepherd.cli.options import config_flags
-
-if TYPE_CHECKING:
-    from shepherd.config import Config
+from shepherd.config import Config
 
 
 def read_config(options: Mapping[str, Any], *, looks: bool = False) -> Config:
     """The configuration from `options`, the environment and the files. `looks`: the command starts nothing, so a file
     of the working folder that is not trusted is left out without a question. Raises: `ConfigError`."""
-    from shepherd import config
-
     file = options.get("config")
     made = config.load(
         flags=config_flags(options),
@@ -34,28 +31,20 @@ def read_config(options: Mapping[str, Any], *, looks: bool = False) -> Config:
 
 def load_config(options: Mapping[str, Any], *, looks: bool = False) -> Config:
     """`read_config`, which also sets up logging and shows the warnings; once for each command."""
-    from shepherd.cli import render
-
     logs.set_up(options)
-    config = read_config(options, looks=looks)
-    if config.server.log_json:
+    made = read_config(options, looks=looks)
+    if made.server.log_json:
         logs.set_up({**options, "log_json": True})
-    for warning in config.warnings:
+    for warning in made.warnings:
         render.show_warning(warning)
-    return config
+    return made
 
 
 def show_config(options: Mapping[str, Any]) -> None:
-    from shepherd import config
-    from shepherd.cli import render
-
     render.write(config.to_toml(load_config(options, looks=True)).rstrip("\n") + "\n")
 
 
 def show_paths(options: Mapping[str, Any]) -> None:
-    from shepherd import config
-    from shepherd.cli import render
-
     file = options.get("config")
     paths = [Path(file)] if file else list(config.search_paths(Path.cwd(), trust.user_dir()))
     width = max(len(str(path)) for path in paths)

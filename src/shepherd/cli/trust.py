@@ -10,15 +10,14 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from shepherd import config
 from shepherd.cli import render
+from shepherd.config import Consent, FolderFile, TrustStore, instructions
 from shepherd.core import ConfigError, InvalidRequest
-
-if TYPE_CHECKING:
-    from shepherd.config import Consent, FolderFile, TrustStore
 
 
 def user_dir() -> Path:
@@ -28,8 +27,6 @@ def user_dir() -> Path:
 
 
 def store() -> TrustStore:
-    from shepherd.config import TrustStore
-
     return TrustStore.of_user()
 
 
@@ -54,9 +51,6 @@ def consent(options: Mapping[str, Any], *, looks: bool) -> Consent:
 
 def files_of(folder: Path) -> list[FolderFile]:
     """The files that a start in `folder` would need trust for. Raises: `ConfigError`."""
-    from shepherd import config
-    from shepherd.config import instructions
-
     found: list[FolderFile] = []
 
     def keep(file: FolderFile) -> bool:

@@ -13,20 +13,23 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import platformdirs
+from rich.table import Table
 
+from shepherd.app.providers import limits_of
 from shepherd.cli import measuring, render, signals
+from shepherd.cli.command import bench_server
+from shepherd.cli.command.replay import listening
+from shepherd.cli.command.server_client import find_address
 from shepherd.cli.text import json_text
-from shepherd.measure import report
+from shepherd.measure import http, report
 from shepherd.measure.metrics import METRICS, Measured, Metric
+from shepherd.measure.session import Other, Session
 from shepherd.measure.statistics import Change, paired, spread
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from shepherd.measure.session import Other, Session
+from shepherd.measure.subject import subject_of
 
 _COLOURS = {"better": "green", "worse": "red", "same": "dim"}
 _WORDS = {"better": "better", "worse": "worse", "same": "within the noise"}
@@ -45,16 +48,6 @@ def run(
 ) -> int:
     """Measure, and print the table. Raises: `ConfigError`, `EngineError`, `InvalidRequest`; with another server
     `BackendError`, `NotAllowed`."""
-    import platformdirs
-
-    from shepherd.app.providers import limits_of
-    from shepherd.cli.command import bench_server
-    from shepherd.cli.command.replay import listening
-    from shepherd.cli.command.server_client import find_address
-    from shepherd.measure import http, report
-    from shepherd.measure.session import Other, Session
-    from shepherd.measure.subject import subject_of
-
     if compare is not None and against is not None:
         raise click.UsageError("--compare and --against exclude each other: measure twice.")
     if against_model is not None and against is None:
@@ -143,8 +136,6 @@ class View:
     """Other programs have had the machine: a change of two runs may be theirs."""
 
     def table(self) -> Table:
-        from rich.table import Table
-
         found = self.session.found
         table = Table(title=self._title(), title_justify="left")
         for name in self._head():

@@ -13,7 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import tomlkit
+
 from shepherd.cli import render, trust
+from shepherd.config import search_paths
+from shepherd.config.layers import read_file
 from shepherd.core import ConfigError, InvalidRequest, encoding
 from shepherd.process.files import replace_private, writing
 
@@ -103,8 +107,6 @@ def pair(text: str, mark: str, form: str) -> tuple[str, str]:
 
 def target(options: Mapping[str, Any], *, project: bool) -> Path:
     """The file to change: the one that `config.load` reads, or else a new one."""
-    from shepherd.config import search_paths
-
     if options.get("config"):
         return Path(options["config"]).expanduser()
     folder = Path.cwd() if project else trust.user_dir()
@@ -114,8 +116,6 @@ def target(options: Mapping[str, Any], *, project: bool) -> Path:
 
 def read(file: Path) -> dict[str, Any]:
     """The content of a file; empty without a file. Raises: `ConfigError`."""
-    from shepherd.config.layers import read_file
-
     if not file.exists():
         return {}
     entry = read_file(file)
@@ -131,8 +131,6 @@ def text_of(file: Path) -> str:
 
 def appended(text: str, content: Mapping[str, Any]) -> str:
     """The text of a TOML file with tables of `content` behind it."""
-    import tomlkit
-
     gap = "" if not text or text.endswith("\n\n") else "\n" if text.endswith("\n") else "\n\n"
     return text + gap + tomlkit.dumps(content)
 

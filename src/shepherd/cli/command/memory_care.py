@@ -12,13 +12,16 @@ from typing import Any
 
 import click
 
+from shepherd.agent.compaction_store import CompactionStore
+from shepherd.app.files import compactions_file, drop_snapshots, snapshot_folder
 from shepherd.cli import render
 from shepherd.cli.command.memory import MemoryAccess, conversation_called, day, embedding, moment
 from shepherd.cli.text import format_size, one_line
 from shepherd.core import InvalidRequest, ShepherdError
 from shepherd.memory.archive.forget import folded
 from shepherd.memory.records import to_datetime
-from shepherd.memory.transfer import as_json
+from shepherd.memory.transfer import as_json, importer
+from shepherd.memory.transfer import export as transfer
 from shepherd.memory.users import LOCAL
 
 SAMPLE = 5
@@ -41,9 +44,6 @@ def forget(
     yes: bool,
 ) -> int:
     """Show what would go, ask, and delete it from the file; the conversations that caches keep on disk go, too."""
-    from shepherd.agent.compaction_store import CompactionStore
-    from shepherd.app.files import compactions_file, drop_snapshots, snapshot_folder
-
     chosen = (messages, conversation, matching, before)
     if everything and any(chosen):
         raise click.UsageError("--everything takes no other filter; leave the others out.")
@@ -141,8 +141,6 @@ def stats(access: MemoryAccess) -> None:
 
 def export(access: MemoryAccess, *, file: str, conversation: str | None) -> None:
     """Write the archive as JSON Lines to standard output, or to a new file that only its owner can read."""
-    from shepherd.memory.transfer import export as transfer
-
     with access.store() as store:
         if file == "-":
             for line in transfer.lines(store, conversation):
@@ -164,8 +162,6 @@ def export(access: MemoryAccess, *, file: str, conversation: str | None) -> None
 
 def import_files(access: MemoryAccess, *, files: Sequence[str]) -> int:
     """Import the exports of other programs; the exit status is 1 when one of them cannot be read."""
-    from shepherd.memory.transfer import importer
-
     status = 0
     with access.store() as store:
         documents: list[dict[str, Any]] = []

@@ -8,19 +8,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from shepherd.app.directory.here import names_by_file
 from shepherd.cli import configure, render
 from shepherd.cli.command.models import find_file, find_loaded
 from shepherd.cli.text import format_count, format_size
+from shepherd.config import Config
 from shepherd.core import EngineError, InvalidRequest
 from shepherd.models import catalog, gguf, pulled
 from shepherd.models.copies import Copies
 from shepherd.models.pull import staging
 from shepherd.wire.names import find_name
-
-if TYPE_CHECKING:
-    from shepherd.config import Config
 
 
 def run(
@@ -41,8 +40,6 @@ def run(
     copies = Copies(root)
     if find_name(name, config.aliases) is None and (copy := find_name(name, copies.read())) is not None:
         return _forget_copy(copies, copy, yes=yes, as_json=as_json)
-    from shepherd.app.directory.here import names_by_file
-
     path = find_file(config, name)
     model = next((each for each in pulled.pulled_models(root) if each.path.resolve() == path.resolve()), None)
     files = [model.folder / each.name for each in model.files] if model else list(_others(path, force=force))

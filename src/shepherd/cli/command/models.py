@@ -9,23 +9,28 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import httpx2
+
+from shepherd.app import tensorrt
+from shepherd.app.directory import entries
+from shepherd.app.directory.here import scan_models
+from shepherd.app.directory.here import trained as trained_of
+from shepherd.app.directory.names import Names
+from shepherd.backends.local.chat_template import ChatFormat
 from shepherd.cli import configure, render
+from shepherd.cli.command import server_client
 from shepherd.cli.text import format_age, format_size
-from shepherd.config import CacheConfig, KvConfig, ModelConfig
+from shepherd.config import CacheConfig, Config, KvConfig, ModelConfig
 from shepherd.core import BadReply, ConfigError
+from shepherd.core.status import ModelKind
 from shepherd.models import catalog, gguf
 from shepherd.models import draft as draft_models
 from shepherd.models.checkpoint import Checkpoint
 from shepherd.models.pulled import pulled_models
 from shepherd.models.sizing import fit
 from shepherd.wire.names import find_name
-
-if TYPE_CHECKING:
-    from shepherd.backends.local.chat_template import ChatFormat
-    from shepherd.config import Config
-    from shepherd.core.status import ModelKind
 
 CONTEXT_SIZES = (2048, 4096, 8192, 16384, 32768, 65536, 131072)
 """Contexts for which `models info` shows the memory, up to the one that the model was trained for."""
@@ -46,8 +51,6 @@ def find_file(config: Config, name: str) -> Path:
 
 def find_entry(config: Config, name: str) -> ModelConfig:
     """The model of the configuration that a name stands for; another model as if it were in it."""
-    from shepherd.app.directory.names import Names
-
     names = Names(config, os.environ)
     names.see_pulled({model.name: model for model in pulled_models(names.folder)})
     meaning = names.meaning(name)
@@ -57,12 +60,9 @@ def find_entry(config: Config, name: str) -> ModelConfig:
 
 def list_models(config: Config) -> Iterator[dict[str, Any]]:
     """As `here.scan_models`; the configured server, if it runs, says what is loaded."""
-    from shepherd.app.directory.entries import capacity_of
-    from shepherd.app.directory.here import scan_models
-
     running = find_loaded(config)
     loaded = None if running is None else running.names
-    yield from scan_models(config, os.environ, loaded=loaded, budget_bytes=capacity_of(config))
+    yield from scan_models(config, os.environ, loaded=loaded, budget_bytes=entries.capacity_of(config))
 
 
 class Running(NamedTuple):
@@ -73,10 +73,6 @@ class Running(NamedTuple):
 
 def find_loaded(config: Config) -> Running | None:
     """The configured server, if it runs on this machine and answers."""
-    import httpx2
-
-    from shepherd.cli.command import server_client
-
     if config.server.port == 0:
         return None
     address = server_client.find_address(config, None, ())
@@ -140,12 +136,10 @@ _FITS = {True: "yes", False: "no", None: ""}
 def show_configured(options: Mapping[str, Any], *, as_json: bool) -> None:
     """Print the configured models, each with the memory that it needs while it is loaded. Raises: `ConfigError` when a
     model with `load = "start"` cannot be loaded."""
-    from shepherd.app.directory.entries import ModelRegistry, machine_of
-
     config = configure.load_config(options, looks=True)
-    machine = machine_of(config)
+    machine = entries.machine_of(config)
     budget = machine.budget_bytes
-    registry = ModelRegistry(config, env=os.environ, machine=machine)
+    registry = entries.ModelRegistry(config, env=os.environ, machine=machine)
     found = [(entry, entry.card) for entry in registry.entries.values()]
     if as_json:
         models = [
@@ -181,18 +175,16 @@ def show_configured(options: Mapping[str, Any], *, as_json: bool) -> None:
 
 def show_one(options: Mapping[str, Any], *, name: str, draft: str | None, as_json: bool) -> None:
     """Print the facts about one model. Raises: `ConfigError`, `EngineError` when it cannot be found or read."""
-    from shepherd.app.directory.entries import cells_of, chat_format, kind_of, read
-    from shepherd.app.directory.here import trained as trained_of
     from shepherd.engine.llamacpp.library import repacked_types
 
     config = configure.read_config(options, looks=True)
     path = find_file(config, name)
-    header = read(path)
+    header = entries.read(path)
     entry = find_entry(config, name)
     own = (cache.draft for cache in config.caches if cache.model == entry.name)
     drafting = draft or entry.draft or next(filter(None, own), None)
     model = ModelConfig(name, path=str(path))
-    chat = chat_format(model, header)
+    chat = entries.chat_format(model, header)
     dialect = None if chat.is_ours else chat.dialect.name
     if isinstance(header, Checkpoint):
         python = configure.read_config(options, looks=True).tensorrt.python
@@ -203,7 +195,7 @@ def show_one(options: Mapping[str, Any], *, name: str, draft: str | None, as_jso
     fits = {
         n_ctx: fit(
             header,
-            [cells_of(header, model, CacheConfig(name, n_ctx=n_ctx), KvConfig(), flash_attention=False)],
+            [entries.cells_of(header, model, CacheConfig(name, n_ctx=n_ctx), KvConfig(), flash_attention=False)],
             repacked=repacked_types(),
         )
         for n_ctx in sizes
@@ -216,7 +208,7 @@ def show_one(options: Mapping[str, Any], *, name: str, draft: str | None, as_jso
                 "path": str(path),
                 "size_bytes": header.size_bytes,
                 **trained_of(header),
-                "kind": kind_of(header),
+                "kind": entries.kind_of(header),
                 "architecture": header.architecture,
                 "layers": header.n_layer,
                 "parameters": header.n_params,
@@ -233,7 +225,7 @@ def show_one(options: Mapping[str, Any], *, name: str, draft: str | None, as_jso
         "Name": header.name or path.stem,
         "File": str(path),
         "Size": format_size(header.size_bytes),
-        "Kind": _KINDS[kind_of(header)],
+        "Kind": _KINDS[entries.kind_of(header)],
         "Architecture": header.architecture,
         "Parameters": _count(header.n_params),
         "Layers": str(header.n_layer),
@@ -263,14 +255,12 @@ def show_one(options: Mapping[str, Any], *, name: str, draft: str | None, as_jso
 
 def _draft(config: Config, name: str, header: gguf.Header) -> dict[str, Any]:
     """What is known of a draft model for the model of a header."""
-    from shepherd.app.directory.entries import check_draft
-
     try:
         found = gguf.read_header(find_file(config, name))
     except ConfigError as error:
         return {"path": name, "problem": error.message}
     try:
-        check_draft(found, header)
+        entries.check_draft(found, header)
     except ConfigError as error:
         return {"path": str(found.path), "problem": error.message}
     cells = draft_models.cells_of(found, header.n_ctx_train, CacheConfig(name).sequences, flash_attention=False)
@@ -286,9 +276,6 @@ def _draft(config: Config, name: str, header: gguf.Header) -> dict[str, Any]:
 def _show_checkpoint(
     found: Checkpoint, chat: ChatFormat, dialect: str | None, *, python: str | None, as_json: bool
 ) -> None:
-    from shepherd.app import tensorrt
-    from shepherd.app.directory.here import trained as trained_of
-
     is_engine = found.kind == "engine"
     version = tensorrt.installed(python)
     installed = version if version is None else version or "yes"

@@ -13,19 +13,25 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import platformdirs
+import tomlkit
+from rich.table import Table
+
+from shepherd import config as configuration
 from shepherd.cli import measuring, render, trust
+from shepherd.cli.command import mcp_file
 from shepherd.cli.text import format_size
+from shepherd.config.layers import read_bytes
 from shepherd.core import ConfigError
 from shepherd.core.encoding import text_of
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from shepherd.measure.space import Candidate, Goal
-    from shepherd.measure.subject import Subject
-    from shepherd.measure.tuning import Measure, Progress
+from shepherd.engine.llamacpp import selftest
+from shepherd.measure import store, trial
+from shepherd.measure.space import OF_CACHES, Candidate, Goal
+from shepherd.measure.subject import Subject, subject_of
+from shepherd.measure.trial import Run, Workload
+from shepherd.measure.tuning import Measure, Progress, stage_name, tune
 
 _UNSET: Mapping[str, Any] = {
     "cache_type_k": "f16", "cache_type_v": "f16", "repack": True, "mmap": True, "mlock": False, "override_tensor": [],
@@ -49,13 +55,6 @@ def run(
     svg_file: Path | None,
 ) -> int:
     """Search, and print the settings. Raises: `ConfigError`, `EngineError`, `InvalidRequest`."""
-    import platformdirs
-
-    from shepherd.measure import store
-    from shepherd.measure.subject import subject_of
-    from shepherd.measure.trial import Workload
-    from shepherd.measure.tuning import Progress, tune
-
     budget_s = measuring.budget_s(budget)
     measuring.check_writable(json_file, svg_file)
     config, named = measuring.model_config(options)
@@ -104,16 +103,13 @@ def run(
 
 
 def _measure(subject: Subject, folder: Path, cache_folder: Path, text: Path | None) -> Measure:
-    from shepherd.engine.llamacpp import selftest
-    from shepherd.measure.trial import Run, Workload, measure
-
     verdict = selftest.verdict(cache_folder)
 
     def measured(candidate: Candidate, workload: Workload, *, timeout_s: float) -> Run:
         reference = folder / f"reference-{workload.depth}.npy"
 
         def child(each: Candidate, work: Workload, left_s: float) -> Run:
-            (run,) = measure(
+            (run,) = trial.measure(
                 subject.path, each, work, timeout_s=left_s, reference=reference, text=text,
                 use_extra_bufts=verdict.use_extra_bufts,
             )  # fmt: skip
@@ -161,10 +157,6 @@ def rows(progress: Progress, goal: Goal) -> list[dict[str, Any]]:
 
 
 def _table(progress: Progress, goal: Goal) -> Table:
-    from rich.table import Table
-
-    from shepherd.measure.tuning import stage_name
-
     title = f"{stage_name(progress)}: {len(progress.runs)} runs, {progress.spent_s:.0f} s"
     table = Table(title=title, title_justify="left", caption=f"best so far: {_best(progress)}", caption_justify="left")
     found = rows(progress, goal)
@@ -256,10 +248,6 @@ def _toml_value(name: str, value: Any) -> str:
 
 
 def to_toml(subject: Subject, progress: Progress) -> str:
-    import tomlkit
-
-    from shepherd.measure.space import OF_CACHES
-
     changes = _settings(progress)
     of_model = {name: value for name, value in changes.items() if name not in OF_CACHES}
     of_cache = {name: value for name, value in changes.items() if name in OF_CACHES}
@@ -271,10 +259,8 @@ def to_toml(subject: Subject, progress: Progress) -> str:
 
 def _file(options: Mapping[str, Any]) -> Path:
     """The configuration file that `--apply` changes. Raises: `ConfigError`."""
-    from shepherd import config
-
     named = options.get("config")
-    paths = [Path(named)] if named else config.search_paths(Path.cwd(), trust.user_dir())
+    paths = [Path(named)] if named else configuration.search_paths(Path.cwd(), trust.user_dir())
     file = next((path for path in paths if path.is_file()), None)
     if file is None:
         raise ConfigError("--apply needs a configuration file; name one with --config")
@@ -288,11 +274,6 @@ def changed(file: Path, subject: Subject, changes: Mapping[str, Any]) -> tuple[s
 
     Raises: `ConfigError`.
     """
-    import tomlkit
-
-    from shepherd.config.layers import read_bytes
-    from shepherd.measure.space import OF_CACHES
-
     model = subject.name
     document: Any = tomlkit.parse(text_of(read_bytes(file)))
     models = document.get("models")
@@ -319,8 +300,6 @@ def changed(file: Path, subject: Subject, changes: Mapping[str, Any]) -> tuple[s
 
 def write_settings(file: Path, subject: Subject, changes: Mapping[str, Any]) -> None:
     """Change the settings of a model in a file, and keep the file before. Raises: `ConfigError`."""
-    from shepherd.cli.command import mcp_file
-
     text, after = changed(file, subject, changes)
     backup = file.with_name(f"{file.name}.bak")
     mcp_file.write(file, after, text, f"change [models.{subject.name}] by hand", key="models", backup=backup)

@@ -14,18 +14,27 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import platformdirs
+import tomlkit
+
+from shepherd.app.directory.entries import capacity_of, cells_of, makes_vectors
+from shepherd.app.directory.pulling import network_of
 from shepherd.cli import configure, known_providers, render
+from shepherd.cli.command.models import find_file
 from shepherd.cli.text import format_rate, format_size
+from shepherd.config import CacheConfig, Config, KvConfig, ModelConfig, model_name
 from shepherd.core import InvalidRequest
+from shepherd.engine.llamacpp import library
+from shepherd.engine.llamacpp.runtime import usual_threads
+from shepherd.measure import speed
 from shepherd.models import catalog, gguf, machines, outline, plan
 from shepherd.models.checkpoint import CONFIG, read_checkpoint, read_json
+from shepherd.models.pull import head
+from shepherd.models.pull.source import HubSource, parse
 from shepherd.models.pulled import PREFIXES
 from shepherd.models.suggestions import SUGGESTIONS
-
-if TYPE_CHECKING:
-    from shepherd.config import Config
 
 DEFAULT_CONTEXT = 8192
 USUAL_FORMAT = "Q4_K_M"
@@ -56,9 +65,6 @@ def run(
     as_json: bool,
 ) -> int:
     """Print the plan. The exit status is 1 where the model fits nowhere. Raises: `ShepherdError`."""
-    from shepherd.app.directory.entries import cells_of, makes_vectors
-    from shepherd.config import CacheConfig, KvConfig, ModelConfig
-
     config = configure.load_config({k: v for k, v in options.items() if k != "model"}, looks=True)
     link = machines.parse_network(network)
     named = [None if text.strip().lower() == machines.THIS else machines.parse(text) for text in machine]
@@ -104,8 +110,6 @@ def run(
 
 def _find(config: Config, name: str, folder: Path) -> _Model:
     """The header that `name` means; `folder`: for the head of a remote file. Raises: `ShepherdError`."""
-    from shepherd.cli.command.models import find_file
-
     suggested = next((each for each in SUGGESTIONS if name.lower() in (each.name.lower(), each.spec.lower())), None)
     path = Path(os.path.expanduser(name))
     if path.name == CONFIG and os.path.isfile(path):
@@ -131,11 +135,6 @@ def _of_config(path: Path, name: str) -> _Model:
 
 
 def _remote(config: Config, spec: str, folder: Path) -> _Model:
-    from shepherd.app.directory.entries import capacity_of
-    from shepherd.app.directory.pulling import network_of
-    from shepherd.models.pull import head
-    from shepherd.models.pull.source import HubSource, parse
-
     source, network = parse(spec), network_of(config, known_providers.store())
     render.show_note(f"{spec} is not on this machine; reading its head at its source.")
     try:
@@ -162,13 +161,6 @@ def _remote(config: Config, spec: str, folder: Path) -> _Model:
 
 def _this(config: Config, header: gguf.Header, options: Mapping[str, Any]) -> plan.Machine:
     """This machine, measured. Raises: `EngineError`."""
-    import platformdirs
-
-    from shepherd.app.directory.entries import capacity_of
-    from shepherd.engine.llamacpp import library
-    from shepherd.engine.llamacpp.runtime import usual_threads
-    from shepherd.measure import speed
-
     has_gpu = bool(library.devices()) and options.get("gpu_layers") != 0
     n_threads = options.get("threads") or usual_threads(header.n_params)
     cache_folder = Path(platformdirs.user_cache_dir("shepherd"))
@@ -295,10 +287,6 @@ def fragment(
     way: plan.Way, spec: str, need: plan.Need, *, n_layer: int, quant: str | None = None, note: str = ""
 ) -> str:
     """A `shepherd.toml` for a way to run a model of so many layers."""
-    import tomlkit
-
-    from shepherd.config import model_name
-
     name = re.sub(r"[^\w.-]+", "-", model_name(spec)) or "model"
     notes = [note] if note else []
     if way.kind == "upstream":
@@ -331,8 +319,6 @@ def fragment(
 
 def _upstream(boxes: Sequence[plan.Machine], served: str, need: plan.Need) -> str:
     """A provider for each box with a server of its own; several are replicas of one."""
-    import tomlkit
-
     facts = {"type": "vllm", "model": served, "n_ctx": need.context}
     names = ["upstream"] if len(boxes) == 1 else [f"upstream-{n}" for n in range(1, len(boxes) + 1)]
     users = -(-need.users // len(boxes))

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+import tomlkit
 
+from shepherd.app.providers import made_of
 from shepherd.backends import registered
 from shepherd.backends.cloud.provider import KINDS, find_kind
 from shepherd.cli import known_providers, render
@@ -72,8 +74,6 @@ def add(
 
 def _check(row: ProviderConfig, *, asks: bool) -> None:
     """Whether the provider can be asked; a missing key is asked for, and kept. Raises: `ConfigError`."""
-    from shepherd.app.providers import made_of
-
     store, kind = known_providers.store(), find_kind(row.type)
     found, _ = known_providers.look_up(row, store)
     assert kind is not None
@@ -126,8 +126,6 @@ def _write(file: Path, after: Mapping[str, Any], name: str, entry: Mapping[str, 
 
 def changed(text: str, after: Mapping[str, Any], name: str, entry: Mapping[str, Any] | None) -> str:
     """The text of a TOML file that then holds `after`: with `entry` as a new provider `name`; None = without it."""
-    import tomlkit
-
     header = rf"\[[ \t]*{KEY}[ \t]*\.[ \t]*([\"']?){re.escape(name)}\1[ \t]*\]"
     simple = (
         mcp_file.without_table(text, header, f"[{KEY}.{name}.")

@@ -8,6 +8,7 @@ The two managers, systemd and launchd, are two rows of `MANAGERS`. Not here: the
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import re
 import shlex
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import httpx2
 
 from shepherd.cli import configure, render
 from shepherd.cli.command import server_client
@@ -417,8 +419,6 @@ def _address(config: Config) -> server_client.Address:
 
 
 def _health(address: server_client.Address) -> str:
-    import httpx2
-
     try:
         with server_client.connect(address, HEALTH_S) as client:
             told = server_client.json_object(client.get("/health"))
@@ -477,6 +477,4 @@ def _is_lingering() -> bool | None:
 
 
 def _user() -> str:
-    import getpass
-
     return getpass.getuser()

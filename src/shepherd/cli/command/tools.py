@@ -7,10 +7,12 @@ import logging
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from shepherd.app.app import App
 from shepherd.cli import configure, render, signals
 from shepherd.cli.terminal.reader import read_pipe
+from shepherd.config import Config
 from shepherd.core import Audio, ConfigError, Image, InvalidRequest, Text, ToolCall
 from shepherd.memory.users import LOCAL
 from shepherd.tools import selection
@@ -18,11 +20,7 @@ from shepherd.tools.base import CATEGORIES
 from shepherd.tools.permission import EFFECTS
 from shepherd.tools.registry import find, no_such_tool
 from shepherd.tools.tool import Tool
-
-if TYPE_CHECKING:
-    from shepherd.app.app import App
-    from shepherd.config import Config
-    from shepherd.tools.toolbox import ConversationToolbox
+from shepherd.tools.toolbox import ConversationToolbox
 
 logger = logging.getLogger(__name__)
 
@@ -176,7 +174,6 @@ def with_tools(
     config: Config, work: Callable[[App, ConversationToolbox], Awaitable[T]], *, allow: Sequence[str] = ()
 ) -> T:
     """What `work` returns; it gets the configured tools with the MCP servers. No model is loaded."""
-    from shepherd.app.app import App
 
     async def body() -> T:
         app = App(config)
