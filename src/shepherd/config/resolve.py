@@ -191,7 +191,7 @@ class Resolver:
         for known, entry in self.models.items():
             if entry.get("path", UNSET).value == path:
                 return known
-        name = _free_name(name or model_name(path), self.models)
+        name = free_name(name or model_name(path), self.models)
         self.models[name] = {"path": replace(setting, value=path)}
         return name
 
@@ -202,7 +202,7 @@ class Resolver:
             self.models[EMBEDDED] = {"path": replace(UNSET, value="embedded")}
         if not self.caches:
             for model in self.models:
-                cache = _free_name(model if declared else "main", self.providers)
+                cache = free_name(model if declared else "main", self.providers)
                 self.caches[cache] = {"model": replace(UNSET, value=model)}
         lone = name or (next(iter(self.models)) if len(self.models) == 1 else None)
         for cache, entry in self.caches.items():
@@ -216,7 +216,7 @@ class Resolver:
         used = {entry["model"].value for entry in self.caches.values()}
         for model in self.models if self.caches else ():
             if model not in used:
-                cache = _free_name(model, [*self.caches, *self.providers])
+                cache = free_name(model, [*self.caches, *self.providers])
                 self.caches[cache] = {"model": replace(UNSET, value=model)}
 
     def _model(self, name: str, entry: dict[str, Setting]) -> ModelConfig:
@@ -304,7 +304,7 @@ class Resolver:
         if (model := self._add_model(found, name)) not in before:
             self.models[model].setdefault("load", replace(UNSET, value="demand"))
         if not any(self._caches_on(model)):
-            cache = _free_name(model, [*self.caches, *self.providers])
+            cache = free_name(model, [*self.caches, *self.providers])
             self.caches[cache] = {"model": replace(UNSET, value=model)}
         return model
 
@@ -392,7 +392,7 @@ class Resolver:
     def _chosen_provider(self, backend: Setting, model: Setting) -> str:
         kind = str(backend.value)
         same = [name for name, entry in self.providers.items() if entry["type"].value == kind]
-        name = kind if kind in same else next(iter(same), _free_name(kind, [*self.providers, *self.caches]))
+        name = kind if kind in same else next(iter(same), free_name(kind, [*self.providers, *self.caches]))
         entry = self.providers.setdefault(name, {"type": backend})
         if model.value and model.rank > entry.get("model", UNSET).rank:
             entry["model"] = model
@@ -673,7 +673,7 @@ def model_name(spec: str) -> str:
     return re.sub(r"(-\d{5}-of-\d{5})?(\.gguf)?$", "", last, flags=re.IGNORECASE) or "model"
 
 
-def _free_name(name: str, taken: Iterable[str]) -> str:
+def free_name(name: str, taken: Iterable[str]) -> str:
     """`name`, or the first of name-2, name-3, ... that is not taken."""
     names = itertools.chain((name,), (f"{name}-{count}" for count in itertools.count(2)))
     return next(each for each in names if each not in taken)

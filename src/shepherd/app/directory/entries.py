@@ -14,7 +14,6 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import count
 from math import inf
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -26,6 +25,7 @@ from shepherd.app.model_pool import Residency
 from shepherd.backends.local.adapters import ModelAdapters
 from shepherd.backends.local.chat_template import ChatFormat, TemplateSources, find_chat_format
 from shepherd.config import CacheConfig, Config, KvConfig, ModelConfig, model_name
+from shepherd.config.resolve import free_name
 from shepherd.core import ConfigError, Sampling, ShepherdError
 from shepherd.core.status import ModelCard, ModelKind
 from shepherd.dialects import derive
@@ -142,7 +142,6 @@ class ModelEntry:
 
     @property
     def makes_vectors(self) -> bool:
-        """It only embeds."""
         return self.card.kind == "embedding"
 
     @property
@@ -228,9 +227,9 @@ class ModelRegistry:
         for entry in (old, *self.entries.values()):
             if entry.plans and entry.header is not None and entry.header.path.samefile(header.path):
                 return cache if entry is old else entry.plans[0].cache
-        name = _free_name(beside or model_name(spec), self.entries)
+        name = free_name(beside or model_name(spec), self.entries)
         cache = replace(
-            cache, name=_free_name(name, [each.name for each in config.caches]), model=name, draft=None, description=""
+            cache, name=free_name(name, [each.name for each in config.caches]), model=name, draft=None, description=""
         )
         path = spec if spec == "embedded" else str(header.path)
         greedy = Sampling(temperature=0)  # the embedded model is too small to sample from
@@ -627,10 +626,6 @@ def check_draft(found: gguf.Header, header: gguf.Header) -> None:
     if kind_of(found) != "chat":
         raise ConfigError(f"{found.path.name} makes vectors or scores, and guesses no text; name a model that chats")
     draft.check(found, header)
-
-
-def _free_name(name: str, taken: Collection[str]) -> str:
-    return next(each for n in count(1) if (each := name if n == 1 else f"{name}-{n}") not in taken)
 
 
 def _residency(model: ModelConfig, n_bytes: int) -> Residency:
