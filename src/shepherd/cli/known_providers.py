@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import platformdirs
+
 from shepherd.backends import registered
 from shepherd.backends.cloud.provider import KINDS, find_kind
 from shepherd.cli import trust
@@ -64,8 +66,6 @@ def known_rows(config: Config, keys: KeyStore) -> Iterator[ProviderConfig]:
 
 
 def _list_file(row: ProviderConfig) -> Path:
-    import platformdirs
-
     word = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in row.name)
     return Path(platformdirs.user_cache_dir("shepherd")) / "providers" / f"{word}.json"
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import platformdirs
 
 from shepherd import config
 from shepherd.cli import render
@@ -21,8 +22,6 @@ from shepherd.core import ConfigError, InvalidRequest
 
 
 def user_dir() -> Path:
-    import platformdirs
-
     return Path(platformdirs.user_config_dir("shepherd"))
 
 

@@ -16,10 +16,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import platformdirs
+
+from shepherd.app.directory.entries import capacity_of
+from shepherd.app.directory.here import is_unchosen
 from shepherd.cli import configure, render, signals
 from shepherd.cli.command import pull
 from shepherd.cli.text import format_rate, format_size
 from shepherd.core import ConfigError, ShepherdError
+from shepherd.models.pulled import models_folder
 from shepherd.models.suggestions import SUGGESTIONS, Suggestion
 
 if TYPE_CHECKING:
@@ -35,8 +40,6 @@ _OFF = ("", "0", "false", "no")
 
 def is_due(config: Config, env: Mapping[str, str], *, is_terminal: bool) -> bool:
     """Whether no model was chosen yet, and a person can choose one now. `is_terminal`: on both sides."""
-    from shepherd.app.directory.here import is_unchosen
-
     in_ci = env.get("CI", "").strip().lower() not in _OFF
     return is_terminal and is_unchosen(config) and not in_ci and not _answered().exists()
 
@@ -65,9 +68,6 @@ def lines(offered: Suggestion, memory_bytes: int, speed: str, *, is_first: bool)
 
 def ask(options: Mapping[str, Any], config: Config) -> Config:
     """The configuration with which the chat begins. Raises: `ShepherdError`; `SystemExit` after Ctrl-C."""
-    from shepherd.app.directory.entries import capacity_of
-    from shepherd.models.pulled import models_folder
-
     memory_bytes, folder = capacity_of(config), models_folder(os.environ, Path.home())
     while not folder.is_dir():
         folder = folder.parent
@@ -131,8 +131,6 @@ def _speed(offered: Suggestion) -> str:
 
 
 def _answered() -> Path:
-    import platformdirs
-
     return Path(platformdirs.user_state_dir("shepherd")) / "first-start"
 
 

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from shepherd.agent import attachment
+import shepherd
+from shepherd.agent import attachment, modes
+from shepherd.app.app import App
 from shepherd.cli import configure, logs, render, signals
 from shepherd.cli.chat import attach, saved_commands
 from shepherd.cli.command import pull
@@ -28,12 +30,13 @@ from shepherd.cli.terminal.answer import fallback_line
 from shepherd.cli.terminal.reader import piped_text
 from shepherd.cli.terminal.view import PipeView, TerminalView, View
 from shepherd.cli.text import json_text
+from shepherd.config import Config
 from shepherd.core import Audio, Image, ShepherdError, Text
+from shepherd.memory.users import LOCAL
 from shepherd.process.files import MOST_DOCUMENT_BYTES
 
 if TYPE_CHECKING:
     from shepherd.cli.terminal.bell import Notify
-    from shepherd.config import Config
     from shepherd.tools.permission import Mode
 
 
@@ -81,8 +84,6 @@ def run(
 
 def _pick(config: Config) -> str | None:
     """The conversation that a person chooses; where there is no terminal, a list of all. None = the program ends."""
-    from shepherd.app.app import App
-
     listed = saved_commands.given(App(config).tools.saves()).list()
     if not listed or not _on_terminal():
         saved_commands.show(PipeView(), listed)
@@ -115,9 +116,6 @@ def _prompt(prompt: str | None, *, piped: bool) -> tuple[str, Text | Image | Aud
 async def _answer_once(
     config: Config, typed: str, given: Text | Image | Audio, *, as_json: bool, resume: str | None, mode: Mode | None
 ) -> int:
-    from shepherd.app.app import App
-    from shepherd.memory.users import LOCAL
-
     on_terminal = render.is_terminal(sys.stdout) and not as_json
     view: View = TerminalView(show_thinking=config.show_thinking) if on_terminal else PipeView(as_json=as_json)
     app = App(config)
@@ -134,8 +132,6 @@ async def _answer_once(
             session.restore(found.saved)
         notices: tuple[Text, ...] = ()
         if mode is not None:
-            from shepherd.agent import modes
-
             modes.apply(mode, session)
             notices = modes.notices(mode, session.messages)
         missing: list[str] = []
@@ -176,11 +172,8 @@ async def _answer_once(
 
 
 async def _converse(config: Config, resume: str | None, mode: Mode) -> int:
-    import shepherd
-    from shepherd.app.app import App
     from shepherd.cli.chat import repl, state
     from shepherd.cli.chat.instructions import FolderInstructions
-    from shepherd.memory.users import LOCAL
 
     on_terminal = _on_terminal()
     view: View = PipeView()

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
+import platformdirs
 
 from shepherd.cli import render
 from shepherd.cli.text import bar, clean, format_age, format_size, output_line
@@ -238,8 +239,6 @@ def _show_progress(output: Iterator[str], lines: deque[str]) -> None:
 
 def _keep(lines: Sequence[str]) -> Path | None:
     """The file with what the build has written; None where it cannot be kept."""
-    import platformdirs
-
     file = Path(platformdirs.user_cache_dir("shepherd")) / "build.log"
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)

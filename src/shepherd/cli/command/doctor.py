@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import platformdirs
+
 from shepherd.cli import configure, logs, render
 from shepherd.cli.text import clean, format_size
 from shepherd.core import ConfigError, ShepherdError
@@ -102,8 +104,6 @@ def _versions(options: Mapping[str, Any]) -> Iterator[CheckResult]:
 
 
 def _library(options: Mapping[str, Any]) -> Iterator[CheckResult]:
-    import platformdirs
-
     from shepherd.engine.llamacpp import selftest
     from shepherd.engine.llamacpp.library import library_path
 
@@ -193,8 +193,6 @@ def _models(options: Mapping[str, Any]) -> Iterator[CheckResult]:
 
 
 def _configured(options: Mapping[str, Any]) -> Iterator[CheckResult]:
-    import platformdirs
-
     from shepherd.app import tensorrt
     from shepherd.app.directory.entries import read
     from shepherd.engine.llamacpp import selftest, trial

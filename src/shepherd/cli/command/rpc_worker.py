@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import platformdirs
+
 from shepherd.cli import logs, render, signals
 from shepherd.cli.text import format_size
 from shepherd.config import kinds
@@ -21,8 +23,6 @@ WARNING = (
 
 def run(options: Mapping[str, Any], *, allow: Sequence[str], devices: Sequence[str], memory: str, cache: str) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP. Raises: `ShepherdError` for what cannot be lent so."""
-    import platformdirs
-
     from shepherd.engine.llamacpp import rpc
     from shepherd.engine.llamacpp.rpc_worker import HOST, Lent, Worker, address_of, networks_of
 

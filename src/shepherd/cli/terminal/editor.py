@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from itertools import islice, takewhile
 from pathlib import Path
 
+import platformdirs
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import run_in_terminal
 from prompt_toolkit.buffer import Buffer
@@ -307,8 +308,6 @@ def _keys(reader: TerminalReader) -> KeyBindings:
 
 def _history() -> History:
     """The typed lines, in a file that only its owner can read; in memory where no file can be written."""
-    import platformdirs
-
     file = Path(platformdirs.user_data_dir("shepherd")) / "history"
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
