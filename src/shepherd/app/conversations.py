@@ -332,7 +332,6 @@ class Conversations:
         return Route(target, fallback=rule.fallback, is_private=rule.privacy == "local")
 
     def choices(self) -> tuple[ModelChoice, ...]:
-        """What our conversation can switch to."""
         pool, providers = self._dispatcher.pool, self._dispatcher.providers
         entries = {cache: self._catalogue.entry_of(cache) for cache in self._catalogue.caches}
         n_caches = Counter(entry.name for entry in entries.values())

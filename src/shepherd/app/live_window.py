@@ -45,8 +45,6 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """One sequence, whole."""
-
     cache: str
     picture: Picture
     n_ctx: int
@@ -66,8 +64,6 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """A sequence is no more."""
-
     cache: str
     seq: Seq
 
@@ -287,7 +283,6 @@ class LiveWindow:
         return [(cache, seq) for cache, sequences in self._sequences.items() for seq in sequences]
 
     def close(self) -> None:
-        """End every listener."""
         for listener in self._listeners:
             listener.end()
         self._stop()

@@ -1,7 +1,5 @@
 """Looks at every replica again and again: whether it takes requests, and which models it has.
 
-    each replica ─ CloudBackend.look ─▶ Look ─ Replicas.see ─▶ seconds until the next look
-
 One task, with one more for each replica; a look sends no prompt. Not here: what it changes (`backends/replicas.py`).
 """
 

@@ -95,8 +95,6 @@ def show_states(table: Callable[[T], Table], line: Callable[[T], str]) -> Iterat
 
 
 class Bar(NamedTuple):
-    """One row of a picture."""
-
     label: str
     part: float
     """Of the longest one, from 0 to 1."""

@@ -31,7 +31,6 @@ def folder() -> Path:
 
 
 def pages() -> dict[str, Path]:
-    """The pages by name."""
     return {path.stem: path for path in sorted(folder().glob("*.md")) if path.stem != FIRST}
 
 

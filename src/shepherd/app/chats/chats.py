@@ -183,8 +183,6 @@ class Chats:
 
 
 class ChatShelf:
-    """The chats of one owner."""
-
     def __init__(self, chats: Chats, owner: Owner) -> None:
         self.chats = chats
         self.owner = owner
@@ -414,8 +412,6 @@ class ChatShelf:
 
 @dataclass(slots=True)
 class _Turn:
-    """What runs now."""
-
     index: int
     """Of the first message that it writes; those in front of it stay."""
     begun: tuple[Message, ...]
@@ -653,7 +649,6 @@ class Chat:
 
     @property
     def modes(self) -> dict[Mode, str]:
-        """Those that its owner may choose, with what each does."""
         own = ("edits",) if self.shelf.owner.is_guest else ()  # a guest allows nothing on this machine
         return {name: does for name, does in MODES.items() if name not in own}
 

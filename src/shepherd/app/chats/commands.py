@@ -1,7 +1,5 @@
 """The /commands of a chat over HTTP, and what may be typed.
 
-    "/evict 3" ─ run ─▶ ["[2 messages (80 tokens) left the context]"]
-
 A chat of the server is a `Surface` here: what a command says are the lines of its answer. Not here: the commands
 (`app/commands/table.py`). What has a path of its own (a turn, the list of chats) is none.
 """
@@ -43,8 +41,6 @@ OF_GUESTS: dict[str, Command[Surface]] = {
 
 
 class ServedChat:
-    """A chat for one command."""
-
     hints = ("/help NAME shows more. @path in a message attaches a file.",)
 
     def __init__(self, chat: Chat) -> None:

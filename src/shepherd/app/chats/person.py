@@ -1,7 +1,5 @@
 """The person at a chat: questions of tools and forms of MCP servers, as events that any reader of the chat may answer.
 
-    tool ─ allow(question) ─▶ event `question` ─▶ a reader ─ answer(id, ...) ─▶ verdict, event `answered`
-
 A question that no reader hears waits a while, then counts as refused.
 """
 

@@ -1,8 +1,5 @@
 """`shepherd demo`: a conversation that plays by itself, and says what the window, the memory and the tools do.
 
-    lines of a user ─▶ Session.chat ─▶ the view of the chat
-                            └─▶ Session.window ─▶ what left, what came back, how full the window is
-
 Only the lines of the user are written here: the model, its window, the memory and the tools are the real ones. They
 work in a temporary folder, with a memory in it, which is removed at the end. No configuration is read.
 """
@@ -19,11 +16,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from shepherd import config as configuration
+from shepherd.agent.session import Session
+from shepherd.app.app import App
+from shepherd.backends.local.window import Window
 from shepherd.cli import logs, render, signals
 from shepherd.cli.chat import context_view
 from shepherd.cli.chat.run import leave_at_once
@@ -37,11 +37,6 @@ from shepherd.cli.terminal.view import PipeView, TerminalView, View
 from shepherd.cli.text import cut, format_count, one_line
 from shepherd.core import ConfigError, Evicted, Started
 from shepherd.memory.users import LOCAL
-
-if TYPE_CHECKING:
-    from shepherd.agent.session import Session
-    from shepherd.app.app import App
-    from shepherd.backends.local.window import Window
 
 FACT = "My cat is called Milo."
 FIRST = (
@@ -86,8 +81,6 @@ def run(options: Mapping[str, Any], *, fast: bool) -> None:
 
 
 async def _play(options: Mapping[str, Any], place: Path, view: View, pause: Pause | None) -> None:
-    from shepherd.app.app import App
-
     folder = place / "folder"
     folder.mkdir()
     for name, text in FILES.items():
@@ -124,8 +117,6 @@ async def _play(options: Mapping[str, Any], place: Path, view: View, pause: Paus
 
 
 class Demo:
-    """One conversation, to its end."""
-
     def __init__(self, app: App, session: Session, view: View, pause: Pause | None = None) -> None:
         """`pause`: waits so many seconds; None = nobody watches."""
         self._app, self._session, self._view, self._pause = app, session, view, pause

@@ -1,7 +1,5 @@
 """AGENTS.md in a chat of the terminal: its place in the system prompt, and the notice of a change.
 
-    read: trusted files        give: files that fit ─▶ Session.instructions        changed: once, a line
-
 Read at the start and by /clear.
 """
 

@@ -1,9 +1,4 @@
-"""The conversation that the /commands work on, and what a command is.
-
-    repl.py ─▶ commands.py ─▶ state.py
-
-`Chat` has the session, the view and the saved conversations, and plays a turn; it is what /commands work on.
-"""
+"""The conversation of the terminal, which plays turns and which the /commands work on: a session, a view, a file."""
 
 from __future__ import annotations
 

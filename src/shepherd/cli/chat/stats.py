@@ -1,8 +1,4 @@
-"""Tokens and times of the answers: one turn folded from its events, and the sum over a conversation.
-
-events ─▶ TurnStats ─▶ the line below an answer
-          several ─▶ the rows of /stats
-"""
+"""Tokens and times of the answers: one turn folded from its events, and the sum over a conversation."""
 
 from __future__ import annotations
 

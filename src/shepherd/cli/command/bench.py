@@ -1,7 +1,4 @@
-"""`shepherd bench`: the standard figures of a model on this machine, in about a minute; compared, if that is asked for.
-
-options ─▶ model, an earlier report, another server ─▶ measure.session ─▶ a table; JSON and a picture on request
-"""
+"""`shepherd bench`: the standard figures of a model on this machine, in about a minute; compared, if asked for."""
 
 from __future__ import annotations
 

@@ -45,7 +45,6 @@ def read_key(name: str) -> str:
 
 
 def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print where each key comes from, and its end."""
     keys = store()
     rows = []
     for row in known_rows(configure.load_config(options, looks=True), keys):

@@ -1,7 +1,5 @@
 """`shepherd launch CLIENT`: runs a coding agent on a local server, which is started for the time if none runs.
 
-    find or start a server ─▶ list its models ─▶ settings (`launch_settings`) ─▶ run the client ─▶ stop the server
-
 The client has the terminal to itself: it gets the signals, and its exit status is that of `shepherd`. Its settings are
 variables, arguments and files in a temporary folder; its own configuration does not change.
 """
@@ -25,6 +23,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import httpx2
+import platformdirs
 
 from shepherd.cli import configure, render
 from shepherd.cli.command import server_client
@@ -149,8 +148,6 @@ def too_small(agent: Client, held: int, answer: int, seen: tuple[int, str]) -> s
 
 
 def _prompts_file() -> Path:
-    import platformdirs
-
     return Path(platformdirs.user_state_dir("shepherd")) / "launch.json"
 
 
@@ -306,8 +303,6 @@ def as_arguments(options: Mapping[str, Any]) -> list[str]:
 
 
 def _log_file() -> Path:
-    import platformdirs
-
     folder = Path(platformdirs.user_log_dir("shepherd"))
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,5 @@
 """The program of a client as it is installed: its version, the Node.js that it needs, and what is known of its prompt.
 
-    program ─▶ package.json above it ─▶ Package (name, version, the least Node.js)
-    one run ─▶ the server's longest first prompt ─▶ a file of the state folder ─▶ the next run warns with it
-
 Nothing here fails a launch: a file that cannot be read or written is as one that is not there.
 """
 

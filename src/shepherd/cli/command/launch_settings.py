@@ -1,7 +1,5 @@
 """The settings with which each client talks to a Shepherd server: a table of clients.
 
-    LaunchTarget (address, model, context) ─ Client.configure ─▶ Settings (variables, arguments, files)
-
 Pure: `launch` writes the files and runs the client, or prints the settings. They override the client's own files for
 one run, and do not change them.
 """

@@ -1,7 +1,4 @@
-"""`shepherd open`: shows the page of the configured server in the browser; starts the server if none runs.
-
-a server answers at the address ─▶ browser           none ─▶ serve in this terminal, browser when it listens
-"""
+"""`shepherd open`: shows the page of the configured server in the browser; starts the server if none runs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`shepherd optimize`: finds the fastest settings of a model on this machine, shows the proof, and may write them.
-
-options ─▶ model, facts ─▶ measure.tuning ─▶ a table on standard error, TOML on standard output, files on request
-"""
+"""`shepherd optimize`: finds the fastest settings of a model on this machine, shows the proof, and may write them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """`shepherd replay`: sends recorded requests again, to a running server or to the configured model in process.
 
-    recording, folder of recordings, debug files ─▶ Recording ─ play ─▶ ReplayResult ─▶ a table, or JSON lines
-
 It shows what the requests cost in tokens, and what has changed: the status, the tokens and, for debug files, which hold
 the answer, its text. Not here: the writers of the files (`recordings.py` and `debug_files.py` in `server/observe`).
 """

@@ -1,7 +1,5 @@
 """`shepherd service`: keeps `shepherd serve` running as a service of the user, who needs no rights of root for it.
 
-    options ─▶ read as 'serve' reads them ─▶ file (`service_unit`) ─▶ steps of the manager ─▶ its state, and /health
-
 The two managers, systemd and launchd, are two rows of `MANAGERS`. Not here: the text of the files (`service_unit.py`).
 """
 
@@ -25,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import httpx2
+import platformdirs
 
 from shepherd.cli import configure, render
 from shepherd.cli.command import server_client
@@ -463,8 +462,6 @@ def _may_replace(file: Path) -> bool:
 
 
 def _log() -> Path:
-    import platformdirs
-
     return Path(platformdirs.user_log_dir("shepherd")) / "service.log"
 
 

@@ -1,7 +1,5 @@
 """The files of a service: a unit of systemd, an agent of launchd; and the command that one of them starts.
 
-    Service ─▶ systemd_unit / launchd_agent ─▶ text ─▶ command_of_unit / command_of_agent ─▶ (folder, command)
-
 Pure: not here what is done with them (`service.py`). Of systemd's protections, the unit has those that a user's own
 manager always can give. The ones that hide or lock folders (ProtectSystem, PrivateTmp) need user namespaces, which some
 systems refuse to users, and a server that uses one of them does not start there; docs/service.md has them to add.

@@ -1,8 +1,5 @@
 """`shepherd top`: shows the caches, conversations and providers of a running server, once a second.
 
-  Watch.sample ─▶ Sample ─┬─ board (a table for people)
-    the previous Sample ───┴─ sample_json (an object for programs)
-
 A speed is the difference of two samples' counts. While the server is away, the last sample stays.
 """
 

@@ -1,7 +1,5 @@
 """`shepherd update`: says what is newer than this Shepherd, and the one command that gets it. It changes nothing.
 
-    way of installing (`process/installed.py`), source (direct_url.json) ─▶ git, or the index of pip or uv ─▶ News
-
 Nothing asks in the background: this command asks when a person calls it, and each question has a deadline.
 """
 

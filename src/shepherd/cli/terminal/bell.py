@@ -1,7 +1,5 @@
 """Calls a person back to the terminal: at the end of a long turn, and where a question waits.
 
-    touch ─── after_s without a key ───▶ due        a bell, or a notification of the desktop
-
 Terminals say in their own way that a window without the focus has rung. Not here: when a turn ends (`cli/chat`).
 """
 

@@ -1,7 +1,5 @@
 """Markdown for a terminal: where a text can be cut into finished blocks, and how one block looks.
 
-    text ─▶ Flow ─▶ finished pieces, written once │ live pieces, redrawn when more text comes
-
 A block (paragraph, list, fence, table) is finished when a whole line after it starts another one: no later text can
 change it. That holds for all of Markdown except reference definitions and raw HTML, which models rarely write; they are
 plain text here. A line break in the source stays a line break, as models intend. Code is long, and most of its lines

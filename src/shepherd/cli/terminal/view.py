@@ -1,8 +1,4 @@
-"""Where a conversation is shown: on a terminal, or in a pipe.
-
-TerminalView    a person at a terminal: Markdown, colours, live lines
-PipeView        a program, a file or a simple terminal: text alone
-"""
+"""Where a conversation is shown: on a terminal, or in a pipe."""
 
 from __future__ import annotations
 
@@ -44,6 +40,7 @@ class TerminalView:
         self._can_unfold = can_unfold
         self._folds: Folds | None = None
         self._bell = Bell(self.screen.send, notify=notify, after_s=notify_after_s)
+        self.touch = self._bell.touch
         self._person: TerminalPerson | None = None
 
     @property
@@ -73,7 +70,6 @@ class TerminalView:
         self.say(error.message, style="red")
 
     def answer(self) -> MarkdownAnswer:
-        """Shows a turn."""
         from shepherd.cli.terminal.live import MarkdownAnswer
 
         if self._can_unfold and self._folds is None:
@@ -81,10 +77,6 @@ class TerminalView:
 
             self._folds = Folds()
         return MarkdownAnswer(self.screen, show_thinking=self._show_thinking, folds=self._folds)
-
-    def touch(self) -> None:
-        """The person has pressed a key."""
-        self._bell.touch()
 
     def call_back(self) -> None:
         """A turn has ended: call a person who has left meanwhile."""
