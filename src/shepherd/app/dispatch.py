@@ -16,11 +16,12 @@ from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from shepherd.agent.compaction import CompactingBackend
+from shepherd.agent.compaction import CompactingBackend, EditableBackend
+from shepherd.agent.compaction_store import CompactionStore
 from shepherd.agent.digest import Digests, DigestWriter
-from shepherd.app.directory.catalogue import ProviderModel
+from shepherd.app.directory.catalogue import Catalogue, ProviderModel
 from shepherd.app.directory.entries import ModelEntry
 from shepherd.app.live_window import LiveWindow
 from shepherd.app.loading import LoadedModel
@@ -28,6 +29,7 @@ from shepherd.app.media import MediaDoor, for_provider
 from shepherd.app.model_pool import ModelPool
 from shepherd.app.replica_watch import ReplicaWatch
 from shepherd.backends.fallback import can_another_answer, first_to_answer
+from shepherd.backends.local.backend import LocalBackend
 from shepherd.backends.local.completion import pieces
 from shepherd.backends.local.media import MediaLimits, has_media
 from shepherd.backends.local.prompt import Encoder
@@ -49,12 +51,6 @@ from shepherd.core.status import Embeddings, ReplicaStatus
 from shepherd.process.pools import in_pool, while_wanted
 from shepherd.wire.base import shown
 from shepherd.wire.history import plain
-
-if TYPE_CHECKING:
-    from shepherd.agent.compaction import EditableBackend
-    from shepherd.agent.compaction_store import CompactionStore
-    from shepherd.app.directory.catalogue import Catalogue
-    from shepherd.backends.local.backend import LocalBackend
 
 logger = logging.getLogger(__name__)
 

@@ -10,19 +10,16 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import platformdirs
 
 from shepherd.backends import registered
 from shepherd.backends.cloud.provider import KINDS, find_kind
 from shepherd.cli import trust
-from shepherd.config import FoundKey, KeyStore, ProviderConfig, find_key, load
+from shepherd.config import Config, FoundKey, KeyStore, ProviderConfig, find_key, load
 from shepherd.core import ConfigError, InvalidRequest, ShepherdError
 from shepherd.process.files import keep_json, read_within
-
-if TYPE_CHECKING:
-    from shepherd.config import Config
 
 LIST_S = 600.0
 """A list of models is valid for this long."""

@@ -10,10 +10,11 @@ import binascii
 import contextlib
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shepherd.agent.attachment import Attached, Limits, check_senses, part_of, senses
 from shepherd.agent.fitting import fitting
+from shepherd.app.chats.chats import Chat
 from shepherd.core import InvalidRequest, Text
 from shepherd.memory.recall.recall import Quote, render
 from shepherd.process.pools import in_pool
@@ -23,9 +24,6 @@ from shepherd.tools.sandbox.folder import Folder
 from shepherd.tools.sandbox.roots import Roots
 from shepherd.tools.sandbox.tree import walk
 from shepherd.wire.base import Fields, shown
-
-if TYPE_CHECKING:
-    from shepherd.app.chats.chats import Chat
 
 Json = dict[str, Any]
 

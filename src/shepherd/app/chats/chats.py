@@ -21,7 +21,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from shepherd.agent import modes
 from shepherd.agent.session import Session
@@ -39,7 +39,11 @@ from shepherd.app.chats.person import ChatPerson
 from shepherd.app.chats.view import put_event, shown_loading, shown_message, shown_usage
 from shepherd.app.commands.tools import restore_switches
 from shepherd.app.commands.turn_files import TurnFiles
-from shepherd.config import instructions
+from shepherd.app.conversations import Conversations, Target
+from shepherd.app.loading import LoadProgress
+from shepherd.app.toolset import Toolset
+from shepherd.config import Config, instructions
+from shepherd.config.trust import FolderFile
 from shepherd.core import (
     Audio,
     CallDelta,
@@ -56,22 +60,14 @@ from shepherd.core import (
     TextDelta,
     Usage,
 )
+from shepherd.core.status import ModelCard
 from shepherd.memory.records import digest
+from shepherd.memory.store import MemoryStore
 from shepherd.memory.users import LOCAL
 from shepherd.process.files import working_folder
 from shepherd.process.pools import in_pool
-from shepherd.tools.permission import MODES
+from shepherd.tools.permission import MODES, Mode
 from shepherd.wire.base import public_error, shown
-
-if TYPE_CHECKING:
-    from shepherd.app.conversations import Conversations, Target
-    from shepherd.app.loading import LoadProgress
-    from shepherd.app.toolset import Toolset
-    from shepherd.config import Config
-    from shepherd.config.trust import FolderFile
-    from shepherd.core.status import ModelCard
-    from shepherd.memory.store import MemoryStore
-    from shepherd.tools.permission import Mode
 
 logger = logging.getLogger(__name__)
 

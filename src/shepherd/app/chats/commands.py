@@ -12,24 +12,21 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from shepherd.agent import modes
-from shepherd.agent.attachment import senses
+from shepherd.agent.attachment import Attached, senses
 from shepherd.agent.fitting import fitting
 from shepherd.app.chats import attached
+from shepherd.app.chats.chats import Chat, Count
 from shepherd.app.commands import command as commanding
 from shepherd.app.commands import table
+from shepherd.app.commands.command import Command, Surface
 from shepherd.core import Audio, BadCall, Evicted, Image, InvalidRequest, ToolCall
+from shepherd.core.status import ActiveModel, ModelChoice
 from shepherd.process.pools import in_pool
 from shepherd.tools.base import ToolError
-
-if TYPE_CHECKING:
-    from shepherd.agent.attachment import Attached
-    from shepherd.app.chats.chats import Chat, Count
-    from shepherd.app.commands.command import Command, Surface
-    from shepherd.core.status import ActiveModel, ModelChoice
-    from shepherd.tools.permission import Mode
+from shepherd.tools.permission import Mode
 
 T = TypeVar("T")
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
+from shepherd.app.chats.event_log import EventLog
 from shepherd.core import InvalidRequest
 from shepherd.tools.base import Form, Question, Verdict
 from shepherd.wire.base import shown
-
-if TYPE_CHECKING:
-    from shepherd.app.chats.event_log import EventLog
 
 Json = dict[str, Any]
 

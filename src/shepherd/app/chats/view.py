@@ -11,10 +11,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import Any, assert_never
 from urllib.parse import quote
 
 from shepherd.agent.turn import CallProgress, CallReturned, TurnEvent
+from shepherd.app.chats.event_log import EventLog
+from shepherd.app.loading import LoadProgress
 from shepherd.core import (
     Audio,
     BadCall,
@@ -40,10 +42,6 @@ from shepherd.core import (
     Usage,
 )
 from shepherd.core.events import Traced
-
-if TYPE_CHECKING:
-    from shepherd.app.chats.event_log import EventLog
-    from shepherd.app.loading import LoadProgress
 
 Json = dict[str, Any]
 

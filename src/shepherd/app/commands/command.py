@@ -12,22 +12,19 @@ import asyncio
 import difflib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+from shepherd.agent.attachment import Attached
+from shepherd.agent.session import Session
 from shepherd.agent.with_memory import entry_of
-from shepherd.core import InvalidRequest, ShepherdError
+from shepherd.app.commands.turn_files import TurnFiles
+from shepherd.app.conversations import Conversations
+from shepherd.app.toolset import Toolset
+from shepherd.core import Audio, BadCall, Evicted, Image, InvalidRequest, ShepherdError, Text, ToolCall
+from shepherd.core.status import ActiveModel, ModelChoice
+from shepherd.memory.store import MemoryStore
 from shepherd.process.pools import in_pool
-
-if TYPE_CHECKING:
-    from shepherd.agent.attachment import Attached
-    from shepherd.agent.session import Session
-    from shepherd.app.commands.turn_files import TurnFiles
-    from shepherd.app.conversations import Conversations
-    from shepherd.app.toolset import Toolset
-    from shepherd.core import Audio, BadCall, Evicted, Image, Text, ToolCall
-    from shepherd.core.status import ActiveModel, ModelChoice
-    from shepherd.memory.store import MemoryStore
-    from shepherd.tools.permission import Mode
+from shepherd.tools.permission import Mode
 
 PATIENCE_S = 2.0
 """How long a completion waits for an MCP server."""

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from shepherd.app.commands.command import Surface, number_of
 from shepherd.core import InvalidRequest
 from shepherd.memory.search.search import as_text
+from shepherd.memory.store import MemoryStore
 from shepherd.process.pools import in_pool
-
-if TYPE_CHECKING:
-    from shepherd.memory.store import MemoryStore
 
 
 async def memory(chat: Surface, argument: str) -> None:

@@ -15,19 +15,16 @@ import re
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from shepherd.agent import attachment
 from shepherd.agent.attachment import Attached, media_of
+from shepherd.app.app import App
 from shepherd.cli.text import format_count, format_size
 from shepherd.core import Audio, Image, InvalidRequest, Text
 from shepherd.core.encoding import readable
 from shepherd.media.image import HEAD_BYTES, NotAnImage, read_header
 from shepherd.process.files import working_folder
-
-if TYPE_CHECKING:
-    from shepherd.app.app import App
 
 _MENTION = re.compile(r'(?<![^\s([{])@(?:"(?P<quoted>[^"\n]+)"|(?P<plain>\S+))')
 _ESCAPED = re.compile(r"(?<![^\s([{])\\(?=@)")

@@ -10,15 +10,11 @@ import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from shepherd.agent import fitting
-from shepherd.app.commands.command import words
+from shepherd.app.commands.command import Command, words
+from shepherd.cli.chat.state import Chat
 from shepherd.cli.terminal.reader import Suggestion
-
-if TYPE_CHECKING:
-    from shepherd.app.commands.command import Command
-    from shepherd.cli.chat.state import Chat
 
 MAX_SUGGESTIONS = 100
 MOST_WALKED = 5_000

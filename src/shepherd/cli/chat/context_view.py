@@ -12,12 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
 
+from shepherd.backends.local.window import Window, WindowRow
 from shepherd.cli.text import cut, n_columns
-
-if TYPE_CHECKING:
-    from shepherd.backends.local.window import Window, WindowRow
 
 Line = Sequence[tuple[str, str]]
 """Pieces of one line with their styles."""

@@ -14,7 +14,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import platformdirs
 
@@ -23,12 +23,10 @@ from shepherd.app.directory.here import is_unchosen
 from shepherd.cli import configure, render, signals
 from shepherd.cli.command import pull
 from shepherd.cli.text import format_rate, format_size
+from shepherd.config import Config
 from shepherd.core import ConfigError, ShepherdError
 from shepherd.models.pulled import models_folder
 from shepherd.models.suggestions import SUGGESTIONS, Suggestion
-
-if TYPE_CHECKING:
-    from shepherd.config import Config
 
 SPARE_BYTES = 2**30
 """Left free on the disk behind a model that is offered."""

@@ -8,13 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from shepherd.agent.session import Session
+from shepherd.cli.terminal.view import View
 from shepherd.config import instructions
-
-if TYPE_CHECKING:
-    from shepherd.agent.session import Session
-    from shepherd.cli.terminal.view import View
 
 
 class FolderInstructions:

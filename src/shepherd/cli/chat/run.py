@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import aclosing, closing
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import click
 
@@ -27,6 +27,7 @@ from shepherd.cli.command import pull
 from shepherd.cli.loading import progress_shown
 from shepherd.cli.signals import INTERRUPTED, handling
 from shepherd.cli.terminal.answer import fallback_line
+from shepherd.cli.terminal.bell import Notify
 from shepherd.cli.terminal.reader import piped_text
 from shepherd.cli.terminal.view import PipeView, TerminalView, View
 from shepherd.cli.text import json_text
@@ -34,10 +35,7 @@ from shepherd.config import Config
 from shepherd.core import Audio, Image, ShepherdError, Text
 from shepherd.memory.users import LOCAL
 from shepherd.process.files import MOST_DOCUMENT_BYTES
-
-if TYPE_CHECKING:
-    from shepherd.cli.terminal.bell import Notify
-    from shepherd.tools.permission import Mode
+from shepherd.tools.permission import Mode
 
 
 def run(

@@ -9,18 +9,14 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from shepherd.agent import transcript
-from shepherd.agent.storage import Found, SaveError
+from shepherd.agent.storage import ConversationStore, Found, SavedListing, SaveError
+from shepherd.cli.chat.state import Chat
 from shepherd.cli.chat.status_line import shortened
+from shepherd.cli.terminal.view import View
 from shepherd.cli.text import cut, format_age
 from shepherd.core import InvalidRequest
-
-if TYPE_CHECKING:
-    from shepherd.agent.storage import ConversationStore, SavedListing
-    from shepherd.cli.chat.state import Chat
-    from shepherd.cli.terminal.view import View
 
 NEWEST = ""
 """Instead of a name: the newest saved conversation."""

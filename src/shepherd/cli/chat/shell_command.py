@@ -16,15 +16,12 @@ import math
 import os
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from shepherd.agent import attachment
+from shepherd.cli.chat.state import Chat
 from shepherd.core import InvalidRequest, Text
 from shepherd.tools.builtin import shell
 from shepherd.tools.toolbox import ConversationToolbox
-
-if TYPE_CHECKING:
-    from shepherd.cli.chat.state import Chat
 
 SIGN = "!"
 MOST_BYTES = 16 * 1024

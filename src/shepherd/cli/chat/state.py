@@ -12,33 +12,30 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from shepherd.agent import modes
 from shepherd.agent.attachment import Attached
+from shepherd.agent.session import Session
+from shepherd.agent.storage import ConversationStore, SavedConversation, Stamp
+from shepherd.agent.turn import TurnEvent
+from shepherd.app.app import App
 from shepherd.app.commands.command import wait_for
 from shepherd.app.commands.tools import restore_switches
 from shepherd.app.commands.turn_files import TurnFiles
 from shepherd.cli.chat import attach
+from shepherd.cli.chat.instructions import FolderInstructions
 from shepherd.cli.chat.stats import PART, TurnStats
 from shepherd.cli.loading import progress_shown
-from shepherd.cli.terminal.answer import call_line, eviction_line, fallback_line
+from shepherd.cli.terminal.answer import JsonAnswer, PlainAnswer, call_line, eviction_line, fallback_line
+from shepherd.cli.terminal.reader import PipeReader
 from shepherd.cli.terminal.view import View
 from shepherd.cli.text import cut, field_lines, format_count, one_line, packed
-from shepherd.core import Audio, Evicted, Finished, Image, ShepherdError, Text
+from shepherd.core import Audio, BadCall, Evicted, Finished, Image, ShepherdError, Text, ToolCall
 from shepherd.core.status import WAYS, ActiveModel, ModelChoice
+from shepherd.memory.store import MemoryStore
 from shepherd.process.files import working_folder
-from shepherd.tools.permission import MODES
+from shepherd.tools.permission import MODES, Mode
 
 if TYPE_CHECKING:
-    from shepherd.agent.session import Session
-    from shepherd.agent.storage import ConversationStore, SavedConversation, Stamp
-    from shepherd.agent.turn import TurnEvent
-    from shepherd.app.app import App
-    from shepherd.cli.chat.instructions import FolderInstructions
-    from shepherd.cli.terminal.answer import JsonAnswer, PlainAnswer
     from shepherd.cli.terminal.editor import TerminalReader
     from shepherd.cli.terminal.live import MarkdownAnswer
-    from shepherd.cli.terminal.reader import PipeReader
-    from shepherd.core import BadCall, ToolCall
-    from shepherd.memory.store import MemoryStore
-    from shepherd.tools.permission import Mode
     from shepherd.tools.sandbox.journal import FileJournal
 
     Reader = TerminalReader | PipeReader

@@ -11,13 +11,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from shepherd.cli.chat.state import Chat
 from shepherd.cli.text import bar, cut, n_columns, one_line
 from shepherd.process.files import working_folder
-
-if TYPE_CHECKING:
-    from shepherd.cli.chat.state import Chat
 
 _HEAD_BYTES = 1_024
 _MOST_FOLDERS = 64

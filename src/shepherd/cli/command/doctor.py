@@ -15,17 +15,15 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import platformdirs
 
 from shepherd.cli import configure, logs, render
 from shepherd.cli.text import clean, format_size
+from shepherd.config import Config
 from shepherd.core import ConfigError, ShepherdError
 from shepherd.core.status import WAYS
-
-if TYPE_CHECKING:
-    from shepherd.config import Config
 
 State = Literal["ok", "note", "bad"]
 HEALTH_S = 2.0

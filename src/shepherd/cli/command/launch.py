@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import platformdirs
@@ -41,14 +41,12 @@ from shepherd.cli.command.launch_settings import (
 )
 from shepherd.cli.options import SHARED
 from shepherd.cli.signals import HANG_UP, handling
+from shepherd.config import Config
 from shepherd.core import BadReply, EngineDown, EngineError, ShepherdError
 from shepherd.core.errors import usual_size
 from shepherd.models.pull.network import distrust
 from shepherd.server.endpoints.caches import decode_server
 from shepherd.server.http.caller import is_loopback
-
-if TYPE_CHECKING:
-    from shepherd.config import Config
 
 WINDOW = "8x"
 """Of a server that is started here, unless its configuration has a window or an overflow of its own."""

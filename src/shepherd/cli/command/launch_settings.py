@@ -12,12 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from shepherd.config import RouteConfig
 from shepherd.core import InvalidRequest
-
-if TYPE_CHECKING:
-    from shepherd.config import RouteConfig
 
 PATIENCE_S = 1800
 """How long a client waits for the next token: a long prompt on a CPU takes minutes, and a retry starts again."""

@@ -12,18 +12,16 @@ import time
 import webbrowser
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from shepherd.cli import configure, render, signals
 from shepherd.cli.text import clean
+from shepherd.config import McpServerConfig
 from shepherd.core import InvalidRequest
 from shepherd.tools.base import ToolError
 from shepherd.tools.mcp.login_store import Login, LoginFile
 from shepherd.tools.mcp.values import LoginOptions, ServerOptions, ServerStatus
-
-if TYPE_CHECKING:
-    from shepherd.config import McpServerConfig
 
 COLOURS = {"ready": "green", "failed": "red", "off": None}
 LOG_LINES = 5

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import httpx2
@@ -16,6 +16,7 @@ import httpx2
 from shepherd.cli.command.replies import error_message
 from shepherd.cli.command.serve import url
 from shepherd.cli.text import clean
+from shepherd.config import Config
 from shepherd.core import (
     BackendError,
     BadReply,
@@ -30,9 +31,6 @@ from shepherd.core import (
 from shepherd.models.pull.network import distrust, limit
 from shepherd.server.http.caller import is_loopback
 from shepherd.server.http.tls import trusting
-
-if TYPE_CHECKING:
-    from shepherd.config import Config
 
 MOST_BYTES = 32 * 2**20
 """Of one answer; the figures of a busy server have some hundred kilobytes."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import httpx2
@@ -40,14 +40,12 @@ from shepherd.cli.command.service_unit import (
 )
 from shepherd.cli.options import given_options
 from shepherd.cli.text import clean, last_line
+from shepherd.config import Config
 from shepherd.config.schema import ENVIRONMENT, TRUST
 from shepherd.core import ConfigError, EngineError, ShepherdError, TimedOut
 from shepherd.process.files import read_within
 from shepherd.process.installed import find_way
 from shepherd.server.http.caller import is_loopback
-
-if TYPE_CHECKING:
-    from shepherd.config import Config
 
 SAVING_S = 60
 """What a server may take to stop, besides the `grace_s` of its answers: it writes its conversations to disk."""
