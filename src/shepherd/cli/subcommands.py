@@ -497,7 +497,7 @@ _TOOLS = (
 
 _MCP_SERVE = Subcommand(
     "mcp serve",
-    "command.mcp_serve.run",
+    "command.mcp.serve",
     """Offer the local tools to another agent.
 
     It also offers the memory and the models. The protocol uses standard input and output. Every enabled tool runs

@@ -1,4 +1,4 @@
-"""`shepherd mcp list`, `test`, `login` and `logout`: the configured servers of the Model Context Protocol.
+"""`shepherd mcp list`, `test`, `login`, `logout` and `serve`: the configured servers of the Model Context Protocol.
 
 Only `login` opens a browser; every other start names this command.
 """
@@ -12,16 +12,21 @@ import time
 import webbrowser
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from shepherd.cli import configure, render, signals
 from shepherd.cli.text import clean
-from shepherd.config import McpServerConfig
+from shepherd.config import Config, McpServerConfig
 from shepherd.core import InvalidRequest
 from shepherd.tools.base import ToolError
 from shepherd.tools.mcp.login_store import Login, LoginFile
 from shepherd.tools.mcp.values import LoginOptions, ServerOptions, ServerStatus
+
+if TYPE_CHECKING:
+    from shepherd.server.endpoints.mcp import Wire
+    from shepherd.tools.offer import Offer
 
 COLOURS = {"ready": "green", "failed": "red", "off": None}
 LOG_LINES = 5
@@ -206,6 +211,47 @@ async def _tried_login(server: McpServerConfig, login: LoginOptions) -> tuple[Se
         (status,) = servers.statuses()
         connection = servers.connections[server.name]
         return status, connection.login_problem or connection.problem
+
+
+# -- serve ------------------------------------------------------------------------------------------------------------
+
+
+def serve(options: Mapping[str, Any]) -> None:
+    """Offer the tools to the agent that started this program, until it closes standard input, or Ctrl-C. Standard error
+    has the log: standard output carries the protocol only."""
+    from shepherd.server.endpoints.mcp import standard_streams_taken
+
+    with standard_streams_taken() as wire:
+        signals.run(_serve(configure.load_config({**options, "server": True}), wire))
+
+
+async def _serve(config: Config, wire: Wire) -> None:
+    from shepherd.app.app import App
+    from shepherd.server.endpoints.mcp import serve_stdio
+
+    app = App(config)
+    offer = partial(app.offer, everything=True, allow=("*",))  # the agent asks its own user
+
+    async def open_offer(user: str | None) -> Offer:
+        # An agent asks for the tools once, so wait for all MCP servers. Each has its own `timeout` to start.
+        await asyncio.shield(equipping)
+        return await offer(user)
+
+    try:
+        # A wrong configuration fails before anything is served.
+        await offer(None)
+        equipping = asyncio.create_task(app.toolbox())
+        try:
+            # The greeting is answered at once: agents drop a server after some seconds. A model is loaded at its first
+            # call: most agents never chat.
+            await serve_stdio(open_offer, wire)
+        finally:
+            equipping.cancel()
+    finally:
+        await app.aclose()
+
+
+# -- parts ------------------------------------------------------------------------------------------------------------
 
 
 def find(servers: Sequence[McpServerConfig], name: str) -> McpServerConfig:
