@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+from rich.live import Live
+from rich.table import Table
 
 from shepherd.cli import configure, render
+from shepherd.config import Config
+from shepherd.config.kinds import seconds
 from shepherd.core import ConfigError, InvalidRequest
 from shepherd.process.files import writing
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from shepherd.config import Config
 
 T = TypeVar("T")
 DRAW_S = 0.2
@@ -27,8 +27,6 @@ DRAW_S = 0.2
 
 def budget_s(text: str) -> float:
     """The seconds that a text such as `90s` or `5m` means. Raises: `InvalidRequest`."""
-    from shepherd.config.kinds import seconds
-
     try:
         found = seconds(text)
     except ValueError:
@@ -69,8 +67,6 @@ def save(file: Path, text: str) -> None:
 def show_states(table: Callable[[T], Table], line: Callable[[T], str]) -> Iterator[Callable[[T], None]]:
     """Yields a function that shows each state on standard error: as a table that stays in place, and is gone at the
     end of the block; where there is no terminal, as a line, when it is a new one."""
-    from rich.live import Live
-
     if render.is_terminal(sys.stderr):
         with Live(console=render.console(sys.stderr), auto_refresh=False, transient=True) as live:
             drawn_s = 0.0

@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from shepherd.agent import transcript
 from shepherd.app.commands import table
 from shepherd.app.commands.command import Command, get
-from shepherd.cli.chat import completion, saved_commands, stats
+from shepherd.cli.chat import completion, context_view, saved_commands, stats
 from shepherd.cli.chat.state import Chat
+from shepherd.cli.terminal import external_editor
 from shepherd.cli.text import spending_text
 from shepherd.core import InvalidRequest
 
@@ -56,8 +57,6 @@ async def _edit(chat: Chat, argument: str) -> None:
     if not text:
         if chat.editor is None:
             raise InvalidRequest("there is no terminal to edit in; write /edit TEXT", field="text")
-        from shepherd.cli.terminal import external_editor
-
         with chat.editor.aside():
             text = (await external_editor.edited(before, chat.note)).strip()
     if not text or text == before.strip():
@@ -68,8 +67,6 @@ async def _edit(chat: Chat, argument: str) -> None:
 
 
 async def _context(chat: Chat, argument: str) -> None:
-    from shepherd.cli.chat import context_view
-
     for line in context_view.draw(await chat.session.window(), width=chat.view.width, plain=chat.view.is_plain):
         chat.view.draw(line)
     usage = chat.session.usage

@@ -24,6 +24,7 @@ from shepherd.cli.signals import handling
 from shepherd.cli.terminal import mode
 from shepherd.cli.terminal.reader import Suggestion
 from shepherd.core import ShepherdError
+from shepherd.memory.recall.profile import candidates
 
 
 class Repl:
@@ -120,8 +121,6 @@ class Repl:
 
     async def _propose_instructions(self, text: str) -> None:
         """Store what looks like a standing instruction as a proposal, which the user may confirm."""
-        from shepherd.memory.recall.profile import candidates
-
         chat = self._chat
         if chat.memory is None or not chat.reader.is_person:
             return

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from shepherd.cli.chat.state import Chat
 from shepherd.cli.text import bar, cut, n_columns, one_line
+from shepherd.core.status import money_text
 from shepherd.process.files import working_folder
 
 _HEAD_BYTES = 1_024
@@ -37,8 +38,6 @@ class Facts:
 
 def gather(chat: Chat) -> Facts:
     """Reads the disk."""
-    from shepherd.core.status import money_text
-
     active = chat.app.conversations.active
     here = working_folder()
     spent = sum(each.total.money for each in chat.app.totals().spending.values())

@@ -30,6 +30,7 @@ import click
 import platformdirs
 
 from shepherd.cli import render
+from shepherd.cli.terminal.screen import Screen
 from shepherd.cli.text import bar, clean, format_age, format_size, output_line
 from shepherd.core import ConfigError, ShepherdError
 from shepherd.engine.llamacpp import build
@@ -218,8 +219,6 @@ def build_it(command: Command) -> None:
 
 
 def _show_progress(output: Iterator[str], lines: deque[str]) -> None:
-    from shepherd.cli.terminal.screen import Screen
-
     screen = Screen(render.console(sys.stderr)) if render.is_terminal(sys.stderr) else None
     started, share, before = time.monotonic(), 0.0, -1
     for line in output:

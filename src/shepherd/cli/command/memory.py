@@ -18,19 +18,32 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from shepherd.cli import configure, render
+from shepherd.app.alone import open_embedder, open_reranker
+from shepherd.cli import configure, known_providers, render
 from shepherd.cli.text import clean, one_line
+from shepherd.config import Config
 from shepherd.core import BackendError, InvalidRequest
 from shepherd.memory import MemoryStore
-from shepherd.memory.records import Conversation, Fact, FactKind, Hit, State, StoredMessage, Trust, to_datetime
+from shepherd.memory.records import (
+    Conversation,
+    Embedder,
+    Fact,
+    FactKind,
+    Hit,
+    State,
+    StoredMessage,
+    Trust,
+    to_datetime,
+)
+from shepherd.memory.search.excerpt import shorten, term_spans
+from shepherd.memory.search.query import Filters, terms_of
+from shepherd.memory.search.reranking import Reranking
+from shepherd.memory.search.tokenizer import span_tokenizer as locating
 from shepherd.memory.transfer import as_json as encode
 from shepherd.memory.users import LOCAL, UserStores, configured_stores
 
 if TYPE_CHECKING:
     from shepherd.app.cloud_embedder import CloudEmbedder
-    from shepherd.config import Config
-    from shepherd.memory.records import Embedder
-    from shepherd.memory.search.reranking import Reranking
 
 SHOWN_CHARS = 600
 """Characters of a message in a list of results; `show` prints all of it."""
@@ -104,8 +117,6 @@ def embedding(
             with closing(found):
                 yield found
         return
-    from shepherd.app.alone import open_embedder
-
     with open_embedder(model) as embedder:
         yield embedder
 
@@ -117,9 +128,6 @@ def reranking_by(model: str | None, config: Config | None = None) -> Iterator[Re
     if model is None:
         yield None
         return
-    from shepherd.app.alone import open_reranker
-    from shepherd.memory.search.reranking import Reranking
-
     path = next((each.path for each in (config.models if config else ()) if each.name == model), model)
     with open_reranker(path) as loaded, closing(Reranking(loaded.relevance, model)) as reranking:
         yield reranking
@@ -129,7 +137,6 @@ def _elsewhere(config: Config, name: str, model: str, *, patient: bool) -> Cloud
     """A provider's model. Raises: `BackendError`, `ConfigError`, `InvalidRequest` where messages must stay here."""
     from shepherd.app.cloud_embedder import DEADLINES, TIMEOUTS, CloudEmbedder
     from shepherd.app.providers import cloud_of, made_of, user_spending
-    from shepherd.cli import known_providers
 
     rows = {each.name: each for each in config.providers}
     row = rows[next(iter(rows[name].replicas), name)]
@@ -161,8 +168,6 @@ def search(
     prefix: str | None,
 ) -> None:
     """Print the messages that match, best first. No match is no error."""
-    from shepherd.memory.search.query import Filters
-
     query = " ".join(words)
     embedder_wanted = embedding(access.config.memory.embedding_model, access.config, needed=False)
     with (
@@ -189,8 +194,6 @@ def _show_hits(hits: Sequence[Hit], query: str, mark: Callable[[str], Text]) -> 
     if not hits:
         render.show(f"No archived conversations found matching: {query}" if query else "No message is archived yet.")
         return
-    from shepherd.memory.search.excerpt import shorten
-
     console = render.console()
     console.print(f"Found {len(hits)} archived conversation(s):", style="bold")
     for number, hit in enumerate(hits, 1):
@@ -212,10 +215,6 @@ def _marker(store: MemoryStore, query: str) -> Callable[[str], Text]:
     """A function that highlights the words of the query in a text; without colours it only cleans the text."""
     if not render.colours_wanted():
         return lambda text: Text(clean(text))
-    from shepherd.memory.search.excerpt import term_spans
-    from shepherd.memory.search.query import terms_of
-    from shepherd.memory.search.tokenizer import span_tokenizer as locating
-
     terms = terms_of(query)
 
     def mark(text: str) -> Text:

@@ -26,6 +26,7 @@ from shepherd.cli.terminal.call_view import DIFF_LINES, diff_style, folded, row
 from shepherd.cli.terminal.keyboard import END, ENTER, TerminalKeyboard
 from shepherd.cli.terminal.screen import Draw, Screen
 from shepherd.tools.base import Effect, Form, Question, Verdict
+from shepherd.tools.permission import EFFECTS
 
 ARGUMENT_LINES = 10
 """Lines of one argument before it is unfolded."""
@@ -248,8 +249,6 @@ def _exposed(character: str) -> str:
 
 def _question(question: Question) -> Iterator[Part]:
     """The question about a call, with its subject, arguments and diff."""
-    from shepherd.tools.permission import EFFECTS
-
     name = exposed(question.tool, in_one_line=True)
     is_usual = question.why in {"", EFFECTS[question.effect]}
     why = "" if is_usual else f" ({exposed(question.why, in_one_line=True)})"
