@@ -91,8 +91,6 @@ def _show(file: FolderFile, state: str, *, err: bool) -> None:
 
 
 def run(options: Mapping[str, Any], *, file: Path | None, listing: bool, removing: bool) -> None:
-    """Trust a file or those of a folder, list the trusted ones, or end the trust. Raises: `InvalidRequest`,
-    `ConfigError`."""
     if listing:
         render.show_table(("FILE", ""), [(path, _state(path)) for path in store().entries()], "No file is trusted.")
         return

@@ -63,7 +63,6 @@ Pause = Callable[[float], Awaitable[None]]
 
 
 def run(options: Mapping[str, Any], *, fast: bool) -> None:
-    """Play it. Raises: `ShepherdError` where the model cannot play; `SystemExit` after Ctrl-C."""
     logs.set_up(options)
     if options.get("config"):
         raise click.UsageError("The demo reads no configuration; leave --config out.")

@@ -43,8 +43,6 @@ def run(
     against: str | None,
     against_model: str | None,
 ) -> int:
-    """Measure, and print the table. Raises: `ConfigError`, `EngineError`, `InvalidRequest`; with another server
-    `BackendError`, `NotAllowed`."""
     if compare is not None and against is not None:
         raise click.UsageError("--compare and --against exclude each other: measure twice.")
     if against_model is not None and against is None:

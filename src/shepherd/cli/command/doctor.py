@@ -60,7 +60,6 @@ def run(
 
 
 def show_build(options: Mapping[str, Any]) -> int:
-    """Print the checks of the native library only; the exit status."""
     logs.set_up({"log_level": "error"})
     return _report((_library, _gpu), options)
 

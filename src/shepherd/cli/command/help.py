@@ -20,7 +20,6 @@ from shepherd.core import ConfigError
 
 
 def run(options: Mapping[str, Any], *, topic: str | None) -> None:
-    """Raises: `ConfigError` for a name that is neither a page nor a command."""
     found = pages.pages()
     if topic is None:
         _show(f"{pages.first()}\n\n'shepherd help PAGE' shows a page: {', '.join(found)}.\n")

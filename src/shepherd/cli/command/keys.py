@@ -18,7 +18,6 @@ from shepherd.core import InvalidRequest
 
 
 def set_key(options: Mapping[str, Any], *, name: str, typed: Sequence[str], keyring: bool, as_json: bool) -> None:
-    """Read a key and keep it. Raises: `InvalidRequest`, `ConfigError`."""
     row = find_row(configure.load_config(options, looks=True), name)
     if typed:
         raise InvalidRequest(
@@ -60,7 +59,6 @@ def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def remove(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
-    """Forget a kept key. Raises: `InvalidRequest`, `ConfigError`."""
     keys, kind = store(), find_kind(name)
     names = keys.names()
     found = next((each for each in (name, kind.name if kind else "") if each in names), None)

@@ -35,7 +35,6 @@ DESCRIPTION_CHARS = 80
 
 
 def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the configured servers; starts none of them."""
     config = configure.load_config(options, looks=True)
     if as_json:
         render.show_json([entry(each) for each in config.mcp_servers])
@@ -72,7 +71,6 @@ def entry(server: McpServerConfig) -> dict[str, Any]:
 
 
 def test(options: Mapping[str, Any], *, names: Sequence[str], as_json: bool) -> int:
-    """Start servers, print what they offer, stop them again. The exit status is 1 when one of them fails."""
     servers = configure.load_config(options).mcp_servers
     chosen = [find(servers, name) for name in names] or [each for each in servers if each.enabled]
     if not chosen:
@@ -192,7 +190,6 @@ def log_in(options: Mapping[str, Any], *, name: str, callback_port: int, no_brow
 
 
 def log_out(options: Mapping[str, Any], *, name: str) -> None:
-    """Forget the tokens of a server, and its registration. Raises: `InvalidRequest`."""
     file = file_of(find(configure.load_config(options).mcp_servers, name))
     was_in = file is not None and file.remove()
     if was_in:

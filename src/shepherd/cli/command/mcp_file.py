@@ -38,7 +38,6 @@ def add(
     timeout: float | None,
     project: bool,
 ) -> None:
-    """Write an entry. Raises: `InvalidRequest`, `ConfigError`."""
     if not name.strip():
         raise InvalidRequest("the server needs a name", field="name")
     if bool(command) == (url is not None):
@@ -76,7 +75,6 @@ def add(
 
 
 def remove(options: Mapping[str, Any], *, name: str, project: bool) -> None:
-    """Remove an entry. Raises: `InvalidRequest`, `ConfigError`."""
     file = target(options, project=project)
     before = read(file)
     entries = list(before.get(KEY, ()))

@@ -167,7 +167,6 @@ def search(
     phrase: str | None,
     prefix: str | None,
 ) -> None:
-    """Print the messages that match, best first. No match is no error."""
     query = " ".join(words)
     embedder_wanted = embedding(access.config.memory.embedding_model, access.config, needed=False)
     with (
@@ -228,7 +227,6 @@ def _marker(store: MemoryStore, query: str) -> Callable[[str], Text]:
 
 
 def show(access: MemoryAccess, *, name: str | None, limit: int) -> None:
-    """Print the newest conversations, or one conversation, or one message with its turn."""
     with access.store() as store:
         if name is None:
             _show_conversations(access, store, limit)
@@ -318,7 +316,6 @@ def set_fact(access: MemoryAccess, *, key: str, words: Sequence[str]) -> None:
 
 
 def get_fact(access: MemoryAccess, *, key: str) -> int:
-    """Print the value alone; the exit status is 1 without a fact."""
     with access.store() as store:
         fact = store.get_fact(key)
     if fact is not None:

@@ -161,7 +161,6 @@ def export(access: MemoryAccess, *, file: str, conversation: str | None) -> None
 
 
 def import_files(access: MemoryAccess, *, files: Sequence[str]) -> int:
-    """Import the exports of other programs; the exit status is 1 when one of them cannot be read."""
     status = 0
     with access.store() as store:
         documents: list[dict[str, Any]] = []
@@ -197,7 +196,6 @@ def import_files(access: MemoryAccess, *, files: Sequence[str]) -> int:
 
 
 def check(access: MemoryAccess, *, repair: bool, deep: bool) -> int:
-    """Check the file; the exit status is 1 when a problem remains."""
     with access.store() as store:
         problems = store.repair() if repair else store.check(deep=deep)
 
@@ -214,7 +212,6 @@ def check(access: MemoryAccess, *, repair: bool, deep: bool) -> int:
 
 
 def embed(access: MemoryAccess) -> None:
-    """Make the missing vectors with the model of the command line or of the configuration."""
     model = access.options.get("model") or access.config.memory.embedding_model
     if not model:
         raise click.UsageError("Give an embedding GGUF or PROVIDER/MODEL with --model, or set memory.embedding_model.")

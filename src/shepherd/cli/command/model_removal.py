@@ -25,8 +25,6 @@ from shepherd.wire.names import find_name
 def run(
     options: Mapping[str, Any], *, name: str | None, unfinished: bool, force: bool, yes: bool, as_json: bool
 ) -> int:
-    """Remove a model, or the files of unfinished pulls; the exit status. Raises: `InvalidRequest` for what is not
-    removed, `ConfigError` where there is no such model, `EngineError` where a file cannot be removed."""
     config = configure.load_config(options, looks=True)
     root = pulled.models_folder(os.environ, Path.home())
     if (name is None) != unfinished:

@@ -134,8 +134,6 @@ _FITS = {True: "yes", False: "no", None: ""}
 
 
 def show_configured(options: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the configured models, each with the memory that it needs while it is loaded. Raises: `ConfigError` when a
-    model with `load = "start"` cannot be loaded."""
     config = configure.load_config(options, looks=True)
     machine = entries.machine_of(config)
     budget = machine.budget_bytes
@@ -174,7 +172,6 @@ def show_configured(options: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def show_one(options: Mapping[str, Any], *, name: str, draft: str | None, as_json: bool) -> None:
-    """Print the facts about one model. Raises: `ConfigError`, `EngineError` when it cannot be found or read."""
     from shepherd.engine.llamacpp.library import repacked_types
 
     config = configure.read_config(options, looks=True)

@@ -22,7 +22,6 @@ BROWSER_S = 10.0
 
 
 def run(options: Mapping[str, Any], *, url: str | None) -> None:
-    """Raises: `ShepherdError` when the server at `url` does not answer or has no page, and when none can be started."""
     config = configure.load_config({**options, "server": True})
     address = server_client.find_address(config, url, options.get("api_keys") or ())
     if config.server.port != 0 or url is not None:

@@ -51,7 +51,6 @@ def run(
     json_file: Path | None,
     svg_file: Path | None,
 ) -> int:
-    """Search, and print the settings. Raises: `ConfigError`, `EngineError`, `InvalidRequest`."""
     budget_s = measuring.budget_s(budget)
     measuring.check_writable(json_file, svg_file)
     config, named = measuring.model_config(options)

@@ -64,7 +64,6 @@ def run(
     quant: str | None,
     as_json: bool,
 ) -> int:
-    """Print the plan. The exit status is 1 where the model fits nowhere. Raises: `ShepherdError`."""
     config = configure.load_config({k: v for k, v in options.items() if k != "model"}, looks=True)
     link = machines.parse_network(network)
     named = [None if text.strip().lower() == machines.THIS else machines.parse(text) for text in machine]

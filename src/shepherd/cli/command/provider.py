@@ -24,7 +24,6 @@ from shepherd.core import ConfigError, InvalidRequest, Message, Request, Shepher
 
 
 def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the providers that are configured, or have a key; asks none of them."""
     config, store = configure.load_config(options, looks=True), known_providers.store()
     found = [facts(row, config.network, config.providers) for row in known_providers.known_rows(config, store)]
     if as_json:
@@ -116,7 +115,6 @@ def _network_text(network: Mapping[str, Any]) -> str:
 
 
 def test(options: Mapping[str, Any], *, names: Sequence[str], as_json: bool) -> int:
-    """Send one tiny request to each; the exit status is 1 when one of them cannot answer."""
     config = configure.load_config(options, looks=True)
     rows = [known_providers.find_row(config, name) for name in names] or [
         row for row in known_providers.known_rows(config, known_providers.store()) if not row.replicas

@@ -38,7 +38,6 @@ def add(
     key_env: str | None,
     as_json: bool,
 ) -> None:
-    """Write an entry; asks for what is missing on a terminal. Raises: `InvalidRequest`, `ConfigError`."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise InvalidRequest(f"{name!r} is no name; use letters, digits, dots and dashes", field="name")
     file = mcp_file.target(options, project=False)
@@ -88,7 +87,6 @@ def _check(row: ProviderConfig, *, asks: bool) -> None:
 
 
 def remove(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
-    """Remove an entry. Raises: `InvalidRequest`, `ConfigError`."""
     file = mcp_file.target(options, project=False)
     content, providers = _read(file)
     if name not in providers:

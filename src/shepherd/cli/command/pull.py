@@ -31,7 +31,6 @@ RATE_S = 10.0
 
 
 def run(options: Mapping[str, Any], *, source: str, as_json: bool) -> None:
-    """Pull a model. Raises: `ShepherdError`; `SystemExit` after Ctrl-C."""
     model, is_new = get(configure.load_config(options, looks=True), source)
     done = {
         "name": model.name,

@@ -66,10 +66,6 @@ PATHS: tuple[tuple[Callable[[Mapping[str, Any], Mapping[str, Any]], bool], str],
 def run(
     options: Mapping[str, Any], *, paths: Sequence[Path], url: str | None, speed: float | None, as_json: bool
 ) -> int:
-    """Play the recordings in the paths, in order; the exit status is 1 when one ends in another way than before.
-
-    Raises: `ShepherdError` without a recording or a server.
-    """
     config = configure.load_config(options)
     found = [recording for path in paths for recording in read_recordings(path)]
     if not found:

@@ -20,7 +20,6 @@ PATH = "/v1/replicas"
 
 
 def show_all(options: Mapping[str, Any], *, url: str | None, as_json: bool) -> None:
-    """Print every replica: whether it is asked, and how many requests are open there."""
     address = _address(options, url)
     groups = _asked(address, "GET", PATH).get("groups")
     if as_json:

@@ -22,7 +22,6 @@ WARNING = (
 
 
 def run(options: Mapping[str, Any], *, allow: Sequence[str], devices: Sequence[str], memory: str, cache: str) -> None:
-    """Serve until SIGINT, SIGTERM or SIGHUP. Raises: `ShepherdError` for what cannot be lent so."""
     from shepherd.engine.llamacpp import rpc
     from shepherd.engine.llamacpp.rpc_worker import HOST, Lent, Worker, address_of, networks_of
 

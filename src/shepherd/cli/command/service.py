@@ -137,7 +137,6 @@ MANAGERS: Mapping[str, Manager] = {
 
 
 def install(options: Mapping[str, Any], *, arguments: Sequence[str], force: bool, printing: bool) -> None:
-    """Write the file and start the service. Raises: `ShepherdError`, `UsageError` for options that 'serve' refuses."""
     manager = _manager()
     words = [*as_arguments(options), *arguments]
     config = _read(words)
@@ -180,7 +179,6 @@ def install(options: Mapping[str, Any], *, arguments: Sequence[str], force: bool
 
 
 def uninstall(options: Mapping[str, Any], *, force: bool) -> None:
-    """Stop the service and remove its file. Raises: `ShepherdError`."""
     manager = _manager()
     file = _installed(manager)
     if MARK not in _text_of(file) and not force:
@@ -193,8 +191,6 @@ def uninstall(options: Mapping[str, Any], *, force: bool) -> None:
 
 
 def status(options: Mapping[str, Any], *, as_json: bool) -> int:
-    """Show what the manager and the server say; 3 = it does not run, 4 = it is not installed. Raises:
-    `ShepherdError`."""
     manager = _manager()
     file = _file(manager)
     if not file.is_file():
@@ -227,7 +223,6 @@ def health(options: Mapping[str, Any]) -> int:
 
 
 def logs(options: Mapping[str, Any], *, lines: int, following: bool) -> int:
-    """Show the last lines of the log; the exit status of the program that does. Raises: `ShepherdError`."""
     manager = _manager()
     _installed(manager)
     command = _filled(manager.logs + manager.follow * following, lines=str(lines))

@@ -88,7 +88,6 @@ def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
-    """Print the facts about one tool. Raises: `InvalidRequest` for an unknown name."""
     row = chosen(name, list_tools(configure.load_config(options, looks=True))[0])
     if as_json:
         render.show_json(row.document)

@@ -48,8 +48,6 @@ PATH = "/v1/caches"
 
 
 def run(options: Mapping[str, Any], *, url: str | None, once: bool, as_json: bool) -> int:
-    """Watch a server until the user quits, or take one sample; the exit status. Raises: `ShepherdError` when the server
-    cannot be reached, or refuses access."""
     config = configure.load_config(options, looks=True)
     address = find_address(config, url, options.get("api_keys") or (), is_running=True)
     with connect(address, TIMEOUT_S) as client:

@@ -65,7 +65,6 @@ class News:
 
 
 def run(options: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print what is newer. Raises: `ShepherdError` where the source cannot be asked."""
     import shepherd
 
     installed = find_way(Path(sys.prefix), Path(shepherd.__file__).parent)
