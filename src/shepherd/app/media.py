@@ -169,7 +169,6 @@ def _with_answer(part: Image | Audio, found: dict[str, bytes | str]) -> Image | 
 
 
 def _asked(messages: Sequence[Message]) -> list[Image | Audio]:
-    """The images and recordings that the user has just sent."""
     at = newest_input(messages)
     return [] if at is None else list(media_of(messages[at]))
 

@@ -328,7 +328,6 @@ def usage_folder() -> Path:
 
 
 def meter_of(row: ProviderConfig, spending: Spending) -> Meter:
-    """Counts the answers of a provider against its budget."""
     return Meter(spending, row.group or row.name, Budget(row.budget_tokens, row.budget_money, Prices(**row.prices)))
 
 

@@ -76,8 +76,6 @@ class Number(click.FloatRange):
 
 
 class Model(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
-    """A model: a file, or a name of the catalogue."""
-
     name = "MODEL"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -97,8 +95,6 @@ class Model(click.ParamType):  # type: ignore[type-arg]  # generic in new versio
 
 
 class Named(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
-    """A name that the shell completes."""
-
     def __init__(self, name: str, find: Callable[[str], Iterable[str]]) -> None:
         """`find`: the names for what is typed so far; others are left out. Only completion calls it."""
         self.name, self._find = name, find
@@ -156,8 +152,6 @@ class PlannedModel(Model):
 
 
 class Topic(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
-    """A page of the documentation, or a command."""
-
     name = "TOPIC"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -35,7 +35,6 @@ def pages() -> dict[str, Path]:
 
 
 def first() -> str:
-    """The page that leads to the others."""
     return (folder() / f"{FIRST}.md").read_text("utf-8")
 
 

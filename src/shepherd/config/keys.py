@@ -42,7 +42,6 @@ class FoundKey:
 
     @property
     def source(self) -> str:
-        """Where it comes from, for a person."""
         words = {"file": "file of keys", "environment": f"environment: {self.where}"}
         return words.get(self.place, self.place)
 

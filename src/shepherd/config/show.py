@@ -74,7 +74,6 @@ def _shown_keys(value: Any) -> list[str]:
 
 
 def _is_open(kind: Kind, value: Any) -> bool:
-    """Whether a file would not have the key."""
     may_be_empty = not isinstance(value, Mapping) and kind not in (NAMES, BASE_URLS)
     return value is None or (not value and not may_be_empty)
 

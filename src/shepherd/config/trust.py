@@ -234,7 +234,6 @@ class FolderFile:
 
     @property
     def does(self) -> str:
-        """What it does, in short."""
         keys = dict.fromkeys(re.sub(r"\[\d+\]", "", risk.key) for risk in self.risks)
         return f"sets {', '.join(keys)}" if all(keys) else self.risks[0].effect.partition(":")[0]
 

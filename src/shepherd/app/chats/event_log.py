@@ -115,7 +115,6 @@ class EventLog:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        """A client reads the events within the block."""
         self.n_readers += 1
         self._is_unread.clear()
         self._is_read.set()

@@ -47,7 +47,6 @@ class TurnFiles:
         self._asked = question
 
     def close(self) -> None:
-        """Its conversation is not held any more."""
         if self.journal is not None:
             self.journal.close()
 

@@ -76,7 +76,6 @@ def scan_models(
 
 
 def _unfinished_rows(env: Mapping[str, str]) -> Iterator[Row]:
-    """The files of unfinished pulls."""
     from shepherd.models.pull.staging import unfinished  # noqa: PLC0415 - few programs pull
 
     for each in unfinished(models_folder(env, Path.home())):

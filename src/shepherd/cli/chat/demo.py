@@ -143,7 +143,6 @@ class Demo:
         self._view.say("Your turn: shepherd", style="bold")
 
     async def _ask(self, line: str) -> None:
-        """Say a line, and show its turn and what it did."""
         await self._type(line)
         turn, is_archived, before_ms = TurnStats(), True, self._eviction_ms()
         view, events = self._view, self._session.chat(line)

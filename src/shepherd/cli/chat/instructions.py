@@ -15,8 +15,6 @@ from shepherd.config import instructions
 
 
 class FolderInstructions:
-    """The instructions of one folder, for one conversation after the other."""
-
     def __init__(self, folder: Path, view: View) -> None:
         self._folder = folder
         self._view = view

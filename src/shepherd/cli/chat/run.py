@@ -90,7 +90,6 @@ def _pick(config: Config) -> str | None:
 
 
 def _on_terminal() -> bool:
-    """Whether a person at a terminal can be shown what changes."""
     return sys.stdin.isatty() and render.is_terminal(sys.stdout) and render.is_terminal(sys.stdin)
 
 

@@ -45,7 +45,6 @@ async def load(chat: Chat, argument: str) -> None:
 
 
 def show(view: View, listed: Sequence[SavedListing]) -> None:
-    """A line for each conversation."""
     if not listed:
         view.say(NONE_SAVED, style="dim")
         return
@@ -58,7 +57,6 @@ def show(view: View, listed: Sequence[SavedListing]) -> None:
 
 
 async def choose(chat: Chat, argument: str) -> None:
-    """/resume: continue a conversation that the person chooses from a list."""
     if argument or chat.editor is None:
         await load(chat, argument)
         return
@@ -162,7 +160,6 @@ async def write(chat: Chat, name: str, form: str) -> None:
 
 
 def is_file(name: str) -> bool:
-    """Whether `/save NAME` names a file of the user."""
     return os.sep in name or Path(name).suffix.lower().removeprefix(".") in transcript.FORMATS
 
 

@@ -307,7 +307,6 @@ class Chat:
         self.view.say(text, style=style)
 
     def note(self, text: str) -> None:
-        """Show a line that matters less."""
         self.view.say(text, style="dim")
 
     def say_fields(self, fields: Iterable[tuple[str, str]]) -> None:

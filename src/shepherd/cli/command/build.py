@@ -89,7 +89,6 @@ def find_way(found: installed.Installed, prefix: Path) -> Way:
 
 
 def this_way() -> Way:
-    """How the running program was installed."""
     prefix = Path(sys.prefix)
     return find_way(installed.find_way(prefix, Path(__file__).parents[2]), prefix)
 

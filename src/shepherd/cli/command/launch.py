@@ -359,7 +359,6 @@ def _choose_model(found: ServerInfo, model: str | None, address: server_client.A
 
 
 def _configured_model(options: Mapping[str, Any], address: server_client.Address) -> LaunchTarget:
-    """The model that a server with this configuration would use."""
     config, key = configure.read_config(options, looks=True), address.key or NO_KEY
     if not config.caches:
         return LaunchTarget(address.url, options.get("model") or "default", key)

@@ -200,7 +200,6 @@ def _show_end(progress: Progress, goal: Goal, name: str) -> None:
 
 
 def report(name: str, progress: Progress, goal: Goal) -> dict[str, Any]:
-    """The result as JSON can hold it."""
     gain = progress.gain
     return {
         "model": name,
@@ -216,7 +215,6 @@ def report(name: str, progress: Progress, goal: Goal) -> dict[str, Any]:
 
 
 def to_svg(progress: Progress, goal: Goal) -> str:
-    """A picture: a bar for each combination, as long as its score."""
     found = [row for row in rows(progress, goal) if "score" in row]
     most = max((row["score"] for row in found), default=1.0)
     best = _best(progress)

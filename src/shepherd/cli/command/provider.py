@@ -78,7 +78,6 @@ def facts(row: ProviderConfig, shared: NetworkConfig, rows: Sequence[ProviderCon
 
 
 def _network(network: NetworkConfig, address: str, *, is_local: bool) -> dict[str, Any]:
-    """How a provider at `address` is reached, and how long it has."""
     deadlines, patience = limits_of(network)
     proxy, source = (network.proxy, "configuration") if network.proxy else _from_variable(address)
     if is_local:

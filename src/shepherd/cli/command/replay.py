@@ -229,7 +229,6 @@ class ReplayResult:
 
 
 def connect(url: str, key: str | None = None) -> httpx2.AsyncClient:
-    """A client of the server to which recordings are sent."""
     headers = {"accept-encoding": "identity"} | ({"authorization": f"Bearer {key}"} if key else {})
     trusted = system_trust(url)
     return httpx2.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S, trust_env=False, verify=trusted)

@@ -70,7 +70,6 @@ def error_message(event: Mapping[str, Any]) -> str | None:
 
 
 def usage_counts(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The token counts in an event, in any protocol."""
     for holder in (event, event.get("message"), event.get("response")):
         if isinstance(holder, Mapping) and isinstance(holder.get("usage"), Mapping):
             yield holder["usage"]

@@ -126,8 +126,6 @@ def _application(config: Config, app: App, keys: Any, stack: AsyncExitStack) -> 
 
 
 def _observers(settings: ServerConfig, stack: AsyncExitStack) -> Iterator[ObserverFactory]:
-    """The observers of each request: debug files, the recorder, traces."""
-
     def closed(close: Callable[[], None]) -> None:
         stack.push_async_callback(asyncio.to_thread, close)
 

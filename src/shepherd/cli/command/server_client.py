@@ -107,7 +107,6 @@ def system_trust(url: str) -> ssl.SSLContext:
 
 
 def transport_error(error: httpx2.TransportError, url: str, timeout_s: float) -> ShepherdError:
-    """The error for a request that got no answer."""
     if isinstance(error, httpx2.TimeoutException):
         return TimedOut(f"{url} has not answered for {timeout_s:g} s", backend=url)
     if (reason := distrust(error)) is not None:

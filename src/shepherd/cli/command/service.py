@@ -421,7 +421,6 @@ def _health(address: server_client.Address) -> str:
 
 
 def _program() -> list[str]:
-    """The command line of this very program."""
     script = Path(sys.executable).with_name("shepherd")
     return [str(script)] if script.is_file() else [sys.executable, "-P", "-m", "shepherd"]
 

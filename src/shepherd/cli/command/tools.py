@@ -192,8 +192,6 @@ def with_tools(
 
 
 def list_tools(config: Config) -> tuple[list[ListedTool], Sequence[str]]:
-    """All tools, and why some could not be loaded."""
-
     async def look(app: App, box: ConversationToolbox) -> tuple[list[ListedTool], Sequence[str]]:
         return listed_tools(app, box), app.tools.registry.failures
 

@@ -70,8 +70,6 @@ def run(options: Mapping[str, Any], *, url: str | None, once: bool, as_json: boo
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The state of a server at one moment."""
-
     at_s: float
     """Of a monotonic clock."""
     body: Mapping[str, Any]
@@ -128,7 +126,6 @@ def in_order(sequences: tuple[SequenceStats, ...]) -> list[SequenceStats]:
 
 
 def sample_json(now: Sample, before: Sample | None) -> dict[str, Any]:
-    """A sample for programs: the JSON of the server with speeds."""
     caches = {}
     for name, entry in now.body["caches"].items():
         found = speed(name, now, before)
@@ -147,7 +144,6 @@ def sample_json(now: Sample, before: Sample | None) -> dict[str, Any]:
 
 
 def board(now: Sample, before: Sample | None = None) -> Group:
-    """All caches with their conversations, then the counts of the server."""
     parts: list[Text | Table] = []
     for name, (model, cache) in now.caches.items():
         parts += [Text()] * bool(parts)
@@ -293,7 +289,6 @@ class Watch:
                 raise
 
     def picture(self) -> Group:
-        """The board, and below it the problem, or the keys."""
         parts = [board(self.now, self.before)] if self.now else []
         if self.problem is None:
             note = Text(f"\n{self.address} · q quits", style="dim")

@@ -92,7 +92,6 @@ class TerminalPerson:
             raise
 
     async def settled(self) -> None:
-        """Wait until no question is open."""
         async with self._lock:
             pass
 
@@ -248,7 +247,6 @@ def _exposed(character: str) -> str:
 
 
 def _question(question: Question) -> Iterator[Part]:
-    """The question about a call, with its subject, arguments and diff."""
     name = exposed(question.tool, in_one_line=True)
     is_usual = question.why in {"", EFFECTS[question.effect]}
     why = "" if is_usual else f" ({exposed(question.why, in_one_line=True)})"

@@ -152,7 +152,6 @@ class TerminalReader:
         self._session.app.invalidate()
 
     def _below(self) -> StyleAndTextTuples:
-        """The rows below the line."""
         size = self._session.output.get_size()
         n_typed = self._session.default_buffer.document.line_count
         has_status = size.rows >= LEAST_HEIGHT

@@ -48,7 +48,6 @@ def cut(text: str) -> tuple[list[Block], Block]:
 
 
 def blocks(text: str) -> list[Block]:
-    """All blocks of a complete text."""
     lines = _LINE.findall(text)
     starts = [*_starts(text), (len(lines), False)]
     return [Block("".join(lines[start:stop]), goes_on) for (start, goes_on), (stop, _) in pairwise(starts)]
