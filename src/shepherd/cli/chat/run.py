@@ -22,13 +22,14 @@ import shepherd
 from shepherd.agent import attachment, modes
 from shepherd.app.app import App
 from shepherd.cli import configure, logs, render, signals
-from shepherd.cli.chat import attach, saved_commands
+from shepherd.cli.chat import attach, repl, saved_commands, state
+from shepherd.cli.chat.instructions import FolderInstructions
 from shepherd.cli.command import pull
 from shepherd.cli.loading import progress_shown
 from shepherd.cli.signals import INTERRUPTED, handling
 from shepherd.cli.terminal.answer import fallback_line
 from shepherd.cli.terminal.bell import Notify
-from shepherd.cli.terminal.reader import piped_text
+from shepherd.cli.terminal.reader import PipeReader, piped_text
 from shepherd.cli.terminal.view import PipeView, TerminalView, View
 from shepherd.cli.text import json_text
 from shepherd.config import Config
@@ -169,9 +170,6 @@ async def _answer_once(
 
 
 async def _converse(config: Config, resume: str | None, mode: Mode) -> int:
-    from shepherd.cli.chat import repl, state
-    from shepherd.cli.chat.instructions import FolderInstructions
-
     on_terminal = _on_terminal()
     view: View = PipeView()
     if on_terminal:
@@ -208,8 +206,6 @@ async def _converse(config: Config, resume: str | None, mode: Mode) -> int:
 
             reader = TerminalReader(view.unfold, view.touch)
         else:
-            from shepherd.cli.terminal.reader import PipeReader
-
             reader = PipeReader()
         max_rounds = config.tools.max_rounds
         chat = state.Chat(app, session, view, reader, max_rounds=max_rounds, instructions=instructions, journal=journal)

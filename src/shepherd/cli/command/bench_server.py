@@ -17,7 +17,14 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from shepherd.core import EngineError
+from shepherd.app.app import App
+from shepherd.cli import measuring, render
+from shepherd.cli.command.replay import listening
+from shepherd.core import EngineError, ShepherdError
+from shepherd.measure.session import single_user
+from shepherd.measure.subject import subject_of
+from shepherd.process import child
+from shepherd.server.http.listen import loop_factory
 
 _STOP_S = 20.0
 
@@ -59,13 +66,6 @@ async def running(
 
 
 def _main() -> int:
-    from shepherd.cli import measuring, render
-    from shepherd.core import ShepherdError
-    from shepherd.measure.session import single_user
-    from shepherd.measure.subject import subject_of
-    from shepherd.process import child
-    from shepherd.server.http.listen import loop_factory
-
     task = json.loads(sys.stdin.buffer.readline())
     child.end_with_parent()
     try:
@@ -81,9 +81,6 @@ def _main() -> int:
 
 
 async def _serve(config: Any, cache_folder: Path) -> None:
-    from shepherd.app.app import App
-    from shepherd.cli.command.replay import listening
-
     app = App(config, env={}, cache_folder=cache_folder)
     try:
         await app.load(lambda loading: None)

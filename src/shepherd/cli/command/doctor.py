@@ -17,13 +17,27 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import httpx2
 import platformdirs
+import psutil
 
-from shepherd.cli import configure, logs, render
+import shepherd
+from shepherd.app import tensorrt
+from shepherd.app.directory.entries import read
+from shepherd.cli import configure, known_providers, logs, render
+from shepherd.cli.command import build as building
+from shepherd.cli.command import provider
+from shepherd.cli.command.server_client import connect, find_address, health_of
 from shepherd.cli.text import clean, format_size
 from shepherd.config import Config
 from shepherd.core import ConfigError, ShepherdError
 from shepherd.core.status import WAYS
+from shepherd.engine.llamacpp import rpc, selftest, trial
+from shepherd.engine.llamacpp.build import BACKENDS, built_for, devices_seen
+from shepherd.memory.location import unusual_path
+from shepherd.models import catalog, soundness
+from shepherd.models.checkpoint import Checkpoint
+from shepherd.server.http.tls import find_faults
 
 State = Literal["ok", "note", "bad"]
 HEALTH_S = 2.0
@@ -51,8 +65,6 @@ def run(
     """Print every result, and exit with 1 when a check fails; or build the native library."""
     logs.set_up({"log_level": "error", **options})
     if build is not None:
-        from shepherd.cli.command import build as building
-
         return building.run(build, yes=yes, print_only=print_only, wheel=wheel)
     if yes or print_only or wheel is not None:
         raise ConfigError("--yes, --print and --wheel belong to --build")
@@ -93,15 +105,12 @@ def _optional(name: str, found: str, otherwise: str, hint: str = "") -> CheckRes
 
 
 def _versions(options: Mapping[str, Any]) -> Iterator[CheckResult]:
-    import shepherd
-
     yield CheckResult(
         "shepherd", "ok", f"{shepherd.__version__}, Python {platform.python_version()} ({sys.executable})"
     )
 
 
 def _library(options: Mapping[str, Any]) -> Iterator[CheckResult]:
-    from shepherd.engine.llamacpp import selftest
     from shepherd.engine.llamacpp.library import library_path
 
     yield CheckResult("library", "ok", str(library_path()))
@@ -123,7 +132,6 @@ def _processor(options: Mapping[str, Any]) -> Iterator[CheckResult]:
 
 
 def _gpu(options: Mapping[str, Any]) -> Iterator[CheckResult]:
-    from shepherd.engine.llamacpp.build import devices_seen
     from shepherd.engine.llamacpp.library import devices, library_path
 
     yield gpu_result(devices(), [*devices_seen()], library_path().parent)
@@ -131,9 +139,6 @@ def _gpu(options: Mapping[str, Any]) -> Iterator[CheckResult]:
 
 def gpu_result(usable: Sequence[str], seen: Sequence[tuple[str, str]], folder: Path) -> CheckResult:
     """`usable`: by the library in `folder`; `seen`: the back ends whose devices this machine has, and what shows it."""
-    from shepherd.cli.command.build import this_way
-    from shepherd.engine.llamacpp.build import BACKENDS, built_for
-
     if usable:
         return CheckResult("GPU", "ok", ", ".join(usable))
     if not seen:
@@ -144,15 +149,15 @@ def gpu_result(usable: Sequence[str], seen: Sequence[tuple[str, str]], folder: P
         why = f"the library is built for this machine's {title} ({what}), and cannot use it"
         return CheckResult("GPU", "note", why, "Look whether its driver is installed and new enough.")
     others = " or ".join(each for each, _ in seen[1:])
-    hint = f"Build one for it: {this_way().start} doctor --build {name}" + (f" (or: {others})" if others else "")
+    hint = f"Build one for it: {building.this_way().start} doctor --build {name}" + (
+        f" (or: {others})" if others else ""
+    )
     return CheckResult(
         "GPU", "note", f"this machine has one ({title}, {what}), and the library is not built for it", hint
     )
 
 
 def _memory(options: Mapping[str, Any]) -> Iterator[CheckResult]:
-    import psutil
-
     memory = psutil.virtual_memory()
     low = memory.available < 2**30
     yield CheckResult(
@@ -164,8 +169,6 @@ def _memory(options: Mapping[str, Any]) -> Iterator[CheckResult]:
 
 
 def _configuration(options: Mapping[str, Any]) -> Iterator[CheckResult]:
-    from shepherd.memory.location import unusual_path
-
     config = configure.read_config(options, looks=True)
     files = [str(source.file) for source in config.sources if source.file is not None]
     yield CheckResult("configuration", "ok", ", ".join(files) or "no file; only defaults, environment and flags")
@@ -178,8 +181,6 @@ def _configuration(options: Mapping[str, Any]) -> Iterator[CheckResult]:
 
 
 def _models(options: Mapping[str, Any]) -> Iterator[CheckResult]:
-    from shepherd.models import catalog
-
     home, here = Path.home(), Path.cwd()
     folders = list(catalog.folders(env=os.environ, home=home, cwd=here))
     for folder in folders:
@@ -190,12 +191,6 @@ def _models(options: Mapping[str, Any]) -> Iterator[CheckResult]:
 
 
 def _configured(options: Mapping[str, Any]) -> Iterator[CheckResult]:
-    from shepherd.app import tensorrt
-    from shepherd.app.directory.entries import read
-    from shepherd.engine.llamacpp import selftest, trial
-    from shepherd.models import catalog, soundness
-    from shepherd.models.checkpoint import Checkpoint
-
     try:
         config = configure.read_config(options, looks=True)
     except ShepherdError:  # `_configuration` reports it
@@ -237,8 +232,6 @@ def _configured(options: Mapping[str, Any]) -> Iterator[CheckResult]:
 
 
 def _certificate(config: Config) -> Iterator[CheckResult]:
-    from shepherd.server.http.tls import find_faults
-
     cert, key = config.server.tls_cert, config.server.tls_key
     if cert and key:
         faults = find_faults(cert, key)
@@ -248,8 +241,6 @@ def _certificate(config: Config) -> Iterator[CheckResult]:
 
 
 def _worker(server: str) -> CheckResult:
-    from shepherd.engine.llamacpp import rpc
-
     try:
         free = rpc.probe(server).free_bytes
     except ShepherdError as error:
@@ -260,10 +251,6 @@ def _worker(server: str) -> CheckResult:
 
 def _server(config: Config) -> CheckResult | None:
     """What a Shepherd that has the configured port says of its health; None where none answers."""
-    import httpx2
-
-    from shepherd.cli.command.server_client import connect, find_address, health_of
-
     address = find_address(config, None, ())
     try:
         with connect(address, HEALTH_S) as client:
@@ -276,9 +263,6 @@ def _server(config: Config) -> CheckResult | None:
 
 
 def _providers(options: Mapping[str, Any]) -> Iterator[CheckResult]:
-    from shepherd.cli import known_providers
-    from shepherd.cli.command import provider
-
     try:
         config, store = configure.read_config(options, looks=True), known_providers.store()
     except ShepherdError:  # `_configuration` reports it
@@ -296,8 +280,6 @@ def _providers(options: Mapping[str, Any]) -> Iterator[CheckResult]:
 
 def _parts(options: Mapping[str, Any]) -> Iterator[CheckResult]:
     fast = importlib.util.find_spec("uvloop") is not None
-    from shepherd.app import tensorrt
-
     python = configure.read_config(options, looks=True).tensorrt.python
     version = tensorrt.installed(python)
     found = "" if version is None else " ".join(filter(None, (version or "installed", python and f"for {python}")))

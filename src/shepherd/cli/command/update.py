@@ -23,6 +23,7 @@ from urllib.request import url2pathname
 
 from packaging.version import Version
 
+import shepherd
 from shepherd.cli import render
 from shepherd.cli.text import clean, last_line
 from shepherd.core import EngineError, TimedOut, Unreachable
@@ -65,8 +66,6 @@ class News:
 
 
 def run(options: Mapping[str, Any], *, as_json: bool) -> None:
-    import shepherd
-
     installed = find_way(Path(sys.prefix), Path(shepherd.__file__).parent)
     news = look(installed, shepherd.__version__, _source())
     lines = [news.detail, *([f"    {news.get}"] if news.get else [])]

@@ -16,18 +16,16 @@ import asyncio
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
 
+from prompt_toolkit.input import Input
+from prompt_toolkit.input.typeahead import get_typeahead
+from prompt_toolkit.key_binding import KeyPress
 from rich.text import Text
 
 from shepherd.cli.terminal import call_view, markdown
 from shepherd.cli.terminal.reader import PROMPT
 from shepherd.cli.terminal.screen import Screen
 from shepherd.cli.text import clean, cut, n_columns
-
-if TYPE_CHECKING:
-    from prompt_toolkit.input import Input
-    from prompt_toolkit.key_binding import KeyPress
 
 ESCAPE_S = 0.2
 """After so long, an Escape is one, and not the beginning of another key or of Alt+Enter."""
@@ -183,8 +181,6 @@ class Ahead:
 
     def _take(self, presses: Sequence[KeyPress]) -> None:
         """Also the keys that a question has left over, which come first."""
-        from prompt_toolkit.input.typeahead import get_typeahead
-
         pressed = [(str(getattr(press.key, "value", press.key)), press.data)
                    for press in (*get_typeahead(self._source), *presses)]  # fmt: skip
         if pressed:

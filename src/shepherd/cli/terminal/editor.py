@@ -26,6 +26,7 @@ from prompt_toolkit.formatted_text import HTML, StyleAndTextTuples
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.styles import Style
+from rich.text import Text
 
 from shepherd.cli.terminal import choices
 from shepherd.cli.terminal.ahead import ESCAPE_S, LEAST_HEIGHT, Ahead, Draft, is_unfinished
@@ -131,8 +132,6 @@ class TerminalReader:
             yield
 
     def _take_waiting(self, line: str) -> str:
-        from rich.text import Text
-
         assert self._ahead is not None
         self._session.history.append_string(line)
         self._ahead.screen.console.print(Text.assemble((PROMPT, "green"), clean(line)), soft_wrap=True)

@@ -1,7 +1,7 @@
 """Single keys and short lines from a person in the middle of a turn.
 
 Keys typed before a question are not its answer: the next prompt gets them, like all keys typed during an answer.
-prompt_toolkit reads the keys and is imported late; its typeahead store keeps them.
+prompt_toolkit reads the keys; its typeahead store keeps them. Import it late: prompt_toolkit is heavy.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import asyncio
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from prompt_toolkit.input import Input
-    from prompt_toolkit.key_binding import KeyPress
+from prompt_toolkit import PromptSession
+from prompt_toolkit.input import Input, create_input
+from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
+from prompt_toolkit.key_binding import KeyPress
 
 ENTER, END = "enter", "end"
 """Keys without a character; END is Ctrl-D, or a closed terminal."""
@@ -43,9 +43,6 @@ class TerminalKeyboard:
     @contextmanager
     def listen(self) -> Iterator[None]:
         """Within the block, all keys come here. Not reentrant."""
-        from prompt_toolkit.input import create_input
-        from prompt_toolkit.input.typeahead import store_typeahead
-
         self._input = self._source or create_input()
         self._keys = asyncio.Queue()
         with self._input.raw_mode():
@@ -71,9 +68,6 @@ class TerminalKeyboard:
     async def line(self, prompt: str, default: str = "") -> str | None:
         """A line that the person edits; None after Ctrl-D, which refuses. When cancelled, it drops the line, and ends
         with it: after Enter."""
-        from prompt_toolkit import PromptSession
-        from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
-
         assert self._input is not None
         self._forget_escape()
         ahead = get_typeahead(self._input)
@@ -107,8 +101,6 @@ class TerminalKeyboard:
             self._escape.cancel()
 
     def _put(self, presses: list[KeyPress]) -> None:
-        from prompt_toolkit.input.typeahead import store_typeahead
-
         assert self._input is not None
         if len(presses) > 1 and _name(presses[0]) == "escape":  # Alt and another key
             return
