@@ -62,6 +62,7 @@ from shepherd.engine.stats import CacheStats
 from shepherd.memory.archive.forget import Removed
 from shepherd.memory.backfill import VectorBackfill
 from shepherd.memory.location import unusual_path
+from shepherd.memory.search.reranking import Reranking
 from shepherd.memory.store import MemoryStore
 from shepherd.memory.users import configured_stores
 from shepherd.process.pools import in_pool
@@ -70,7 +71,6 @@ if TYPE_CHECKING:
     from shepherd.app.cloud_embedder import CloudEmbedder
     from shepherd.backends.local.backend import LocalBackend
     from shepherd.memory.records import Embedder
-    from shepherd.memory.search.reranking import Reranking
     from shepherd.tools.base import Person
     from shepherd.tools.offer import Offer
     from shepherd.tools.toolbox import ConversationToolbox
@@ -250,8 +250,6 @@ class App:
             return dispatcher.pool.hold(key)
 
     async def _load_reranker(self, dispatcher: Dispatcher, name: str) -> None:
-        from shepherd.memory.search.reranking import Reranking  # noqa: PLC0415 - loads SQLite
-
         model = await self._held(dispatcher, name)
         assert model.reranker is not None
         self._reranking = Reranking(model.reranker.relevance, name)

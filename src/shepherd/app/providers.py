@@ -12,35 +12,34 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 from urllib.parse import urlsplit
 
 import platformdirs
 
+from shepherd.agent.archiving import Archiving
+from shepherd.agent.with_memory import MemoryBackend
 from shepherd.app.toolset import AGENT_CTX, CHARS_PER_TOKEN
 from shepherd.app.usage import UseByUser
+from shepherd.backends.cloud import fit
+from shepherd.backends.cloud.backend import CloudBackend, Timeouts
 from shepherd.backends.cloud.budget import Budget, Meter, Prices, Spending
+from shepherd.backends.cloud.kept import KeptAnswers
+from shepherd.backends.cloud.packaged import PackagedBackend
 from shepherd.backends.cloud.provider import Provider, find_kind, provider_of
+from shepherd.backends.cloud.transport import Deadlines, Transport
 from shepherd.backends.fallback import Health
+from shepherd.backends.local.chat_template import find_dialect
 from shepherd.backends.replicas import Replica, Replicas
 from shepherd.config import Config, KeyStore, NetworkConfig, ProviderConfig, find_key
 from shepherd.config.kinds import NO_PROXY
 from shepherd.core import ConfigError, Event, Finished, InvalidRequest, Request, UnknownModel
 from shepherd.core.edits import WHOLE, AppliedEdit, Edit, Edited
 from shepherd.core.status import ModelCard, ProviderSpending, ReplicaStatus
+from shepherd.dialects import TagDialect
+from shepherd.memory.users import UserStores
 from shepherd.wire.history import without
-
-if TYPE_CHECKING:
-    from shepherd.agent.archiving import Archiving
-    from shepherd.agent.with_memory import MemoryBackend
-    from shepherd.backends.cloud.backend import CloudBackend, Timeouts
-    from shepherd.backends.cloud.kept import KeptAnswers
-    from shepherd.backends.cloud.packaged import PackagedBackend
-    from shepherd.backends.cloud.transport import Deadlines
-    from shepherd.dialects import TagDialect
-    from shepherd.memory.users import UserStores
-    from shepherd.wire.signature import Protocol
-
+from shepherd.wire.signature import Protocol
 
 PROBE_S = 10.0
 """Between two looks at a replica."""
@@ -70,8 +69,6 @@ class CountingCloud:
 
     async def edit(self, request: Request, edits: Sequence[Edit]) -> Edited:
         """See `EditingBackend.edit`: old turns leave, by an estimate, until half of the prompt has left."""
-        from shepherd.backends.cloud import fit  # noqa: PLC0415 - as in `Providers.open`
-
         n_before = n_after = await self.count(request)
         cleared, applied = request.cleared, list[AppliedEdit]()
         for edit in edits:
@@ -247,10 +244,6 @@ class Providers:
         if name not in self._rows:
             raise UnknownModel(name, known=self.names)
         if (found := self._open.get(name)) is None:
-            from shepherd.agent.with_memory import MemoryBackend  # noqa: PLC0415 - a local model needs no HTTP client
-            from shepherd.backends.cloud.backend import Timeouts  # noqa: PLC0415
-            from shepherd.backends.cloud.kept import KeptAnswers  # noqa: PLC0415
-
             self._kept = self._kept or KeptAnswers()
             hurry = Timeouts(attempts=2, stated_s=2.0, total_s=4.0) if name in self._hurried else None
             if any(name in each.replicas and len(each.replicas) > 1 for each in self._rows.values()):
@@ -343,10 +336,6 @@ def cloud_of(
 ) -> CloudBackend | PackagedBackend:
     """The back end of a provider, reached as its row says, or `shared`, which is for all providers. `deadlines`,
     `timeouts`: for what both leave open. Raises: `BackendError` where another package refuses its settings."""
-    from shepherd.backends.cloud.backend import CloudBackend  # noqa: PLC0415 - a local model needs no HTTP client
-    from shepherd.backends.cloud.packaged import PackagedBackend  # noqa: PLC0415
-    from shepherd.backends.cloud.transport import Transport  # noqa: PLC0415
-
     if provider.kind.make is not None:
         return PackagedBackend(provider, meter=meter_of(row, spending), sampling=row.sampling)
     network = row.network.over(shared)
@@ -370,9 +359,6 @@ def limits_of(
     network: NetworkConfig, deadlines: Deadlines | None = None, timeouts: Timeouts | None = None
 ) -> tuple[Deadlines, Timeouts]:
     """How long a provider has, and how often it is asked. `deadlines`, `timeouts`: for what `network` leaves open."""
-    from shepherd.backends.cloud.backend import Timeouts  # noqa: PLC0415 - as above
-    from shepherd.backends.cloud.transport import Deadlines  # noqa: PLC0415
-
     deadlines, timeouts = deadlines or Deadlines(), timeouts or Timeouts()
     deadlines = replace(
         deadlines,
@@ -392,8 +378,6 @@ def dialect_of(row: ProviderConfig) -> TagDialect | None:
     """How the models of a provider write, where the provider leaves that in the text. Raises: `ConfigError`."""
     if row.dialect is None:
         return None
-    from shepherd.backends.local.chat_template import find_dialect  # noqa: PLC0415 - few providers need it
-
     key = f"providers.{row.group or row.name}.dialect"
     if (kind := find_kind(row.type)) is not None and kind.make is not None:
         raise ConfigError(f"{row.type!r} is a back end of an installed package, which reads the text itself", key=key)

@@ -20,6 +20,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+import platformdirs
+
 from shepherd.backends import registered
 from shepherd.backends.cloud.provider import find_model
 from shepherd.config.layers import Setting
@@ -285,8 +287,6 @@ class TrustStore:
     @classmethod
     def of_user(cls) -> TrustStore:
         """The one in the user's state folder."""
-        import platformdirs  # noqa: PLC0415 - a start without files of a folder does not load it
-
         return cls(Path(platformdirs.user_state_dir("shepherd")) / "trusted.json")
 
     def entries(self) -> dict[str, str]:
