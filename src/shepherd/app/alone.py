@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import platformdirs
 
+from shepherd.engine.llamacpp import selftest, trial
 from shepherd.models import catalog
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ def open_reranker(model: str) -> RerankModel:
 
 def _proven(model: str, pooling: Literal["rank"] | None = None) -> Path:
     """The file of a model, which this build can load."""
-    from shepherd.engine.llamacpp import selftest, trial  # noqa: PLC0415 - loads the native library
-
     path = catalog.find(model, env=os.environ, home=Path.home(), cwd=Path.cwd())
     folder = Path(platformdirs.user_cache_dir("shepherd"))
     trial.prove(path, folder, build=selftest.build_id(), makes_vectors=True, pooling=pooling)
