@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,22 +100,30 @@ def learned_merges(words: Mapping[str, int], n: int) -> list[tuple[str, str]]:
         for pair in itertools.pairwise(parts):
             pairs[pair] += count
             places.setdefault(pair, {})[at] = None
+    frequent = [(-count, pair) for pair, count in pairs.items()]  # a heap; a count that has changed since is skipped
+    heapify(frequent)
     merges: list[tuple[str, str]] = []
-    while (
-        len(merges) < n
-        and (best := min(pairs, key=lambda pair: (-pairs[pair], pair), default=None))
-        and pairs[best] > 0
-    ):
+    while len(merges) < n and frequent:
+        negative, best = heappop(frequent)
+        if negative != -pairs[best]:
+            continue
+        if negative == 0:
+            break
         merges.append(best)
+        changed = dict[tuple[str, str], None]()
         for at in list(places.pop(best, {})):
             parts, count = split[at]
             for pair in itertools.pairwise(parts):
                 pairs[pair] -= count
+                changed[pair] = None
             merged = _merged(parts, best)
             split[at] = (merged, count)
             for pair in itertools.pairwise(merged):
                 pairs[pair] += count
                 places.setdefault(pair, {})[at] = None
+                changed[pair] = None
+        for pair in changed:
+            heappush(frequent, (-pairs[pair], pair))
     return merges
 
 

@@ -148,7 +148,9 @@ def test_what_the_memory_quotes_is_data() -> None:
         assert not case.messages[-1].calls
 
 
-VOCABULARY = Vocabulary.learned(small_talk.chat(Draw(at)).text for at in range(40))
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    return Vocabulary.learned(small_talk.chat(Draw(at)).text for at in range(40))
 
 
 def test_merges_are_those_of_the_most_frequent_pairs() -> None:
@@ -156,17 +158,17 @@ def test_merges_are_those_of_the_most_frequent_pairs() -> None:
     assert learned_merges({"ab": 1, "cd": 1}, 9) == [("a", "b"), ("c", "d")]
 
 
-def test_text_comes_back_from_its_tokens(tmp_path: Path) -> None:
-    VOCABULARY.save(tmp_path / "v.json")
+def test_text_comes_back_from_its_tokens(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    vocabulary.save(tmp_path / "v.json")
     encoder = Vocabulary.read(tmp_path / "v.json").encoder()
-    assert len(VOCABULARY.tokens) == len({*VOCABULARY.tokens}) == 2048
+    assert len(vocabulary.tokens) == len({*vocabulary.tokens}) == 2048
     for text in ('Grüße, 42! {"a": [1]}', "你好\n\n  x", *SPECIAL):
         assert encoder.decode(encoder.encode(text).ids, skip_special_tokens=False) == text
     assert [len(encoder.encode(each).ids) for each in SPECIAL] == [1] * len(SPECIAL)
 
 
-def test_only_answers_have_the_full_weight_and_a_hole_is_skipped() -> None:
-    encoder = VOCABULARY.encoder()
+def test_only_answers_have_the_full_weight_and_a_hole_is_skipped(vocabulary: Vocabulary) -> None:
+    encoder = vocabulary.encoder()
     case = held_out.after_hole(Draw(5), 1_000)
     row = encode(case, encoder, Draw(1), start=0)
     steps = [b - a for a, b in zip(row.positions, row.positions[1:], strict=False)]
@@ -175,8 +177,8 @@ def test_only_answers_have_the_full_weight_and_a_hole_is_skipped() -> None:
     assert said == encoder.decode(encoder.encode("".join(p.text for p in case.pieces() if p.is_answer)).ids)
 
 
-def test_a_pool_is_made_again_from_its_number() -> None:
-    encoder = VOCABULARY.encoder()
+def test_a_pool_is_made_again_from_its_number(vocabulary: Vocabulary) -> None:
+    encoder = vocabulary.encoder()
     one, same, other = (pool(1, 0, number, 0.5, encoder, n=12) for number in (4, 4, 5))
     assert one == same != other
 
