@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis.internal.conjecture import providers
 from tests import cases
 from tests.places import CONFORMANCE, ROOT, SOURCE
 
@@ -55,6 +53,9 @@ def _trust_one() -> None:
 
 _keep_bytecode()
 _trust_one()
+
+from hypothesis import HealthCheck, settings  # noqa: E402 - more than 100 modules, of which bytecode is kept by now
+from hypothesis.internal.conjecture import providers  # noqa: E402
 
 WORKERS = 4
 """Of a whole run, on two cores: a third of a worker's time is waiting, which others fill, also beside a compiler."""
