@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.proven import proven
+
 from shepherd import config as configuration
 from shepherd.app.app import App
 
@@ -18,7 +20,7 @@ def app_of(folder: Path, text: str = "", env: Mapping[str, str] | None = None, *
     flags = {"threads": 1, **flags}
     config = configuration.load(flags=flags, env=env, cwd=folder, user_dir=folder / "none", file=file)
     memory = {"RAG_DB_PATH": str(folder / "memory.db")}
-    return App(config, cache_folder=folder / "cache", env={**memory, **env}, user_folder=folder / "user")
+    return App(config, cache_folder=proven(folder / "cache"), env={**memory, **env}, user_folder=folder / "user")
 
 
 @asynccontextmanager

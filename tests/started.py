@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.proven import proven
+
 
 def program(home: Path, *words: str, before: Sequence[str] = ()) -> subprocess.Popen[str]:
     """`shepherd WORDS`; `before`: a program that starts it."""
@@ -28,6 +30,7 @@ def played(home: Path, *words: str, lines: Sequence[str]) -> str:
 
 
 def _environment(home: Path) -> dict[str, str]:
+    proven(home / ".cache" / "shepherd")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "SHEPHERD_"))}
     return kept | {"HOME": str(home), "SHEPHERD_TRUST": "1", "RAG_DB_PATH": str(home / "memory.db")}
 

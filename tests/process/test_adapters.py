@@ -6,6 +6,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
+from tests.proven import proven
 from tests.unit.test_adapters import (
     Files,
     files,  # noqa: F401 - fixtures
@@ -25,7 +26,7 @@ async def test_a_conversation_switches_to_an_adapter_and_back(files: Files, tmp_
     config = tmp_path / "shepherd.toml"
     config.write_text(f"max_tokens = 12\n[sampling]\ntemperature = 0\n{files.config}")
     read = configuration.load(flags={"threads": 1}, env={}, cwd=tmp_path, user_dir=tmp_path / "none", file=config)
-    app = App(read, cache_folder=tmp_path / "cache", env={"RAG_DB_PATH": str(tmp_path / "memory.db")})
+    app = App(read, cache_folder=proven(tmp_path / "cache"), env={"RAG_DB_PATH": str(tmp_path / "memory.db")})
 
     async def answer(session: Session) -> str:
         async with aclosing(session.chat("Once upon a time")) as events:

@@ -13,6 +13,7 @@ import pytest
 from tests.in_process import client_of
 from tests.in_time import until
 from tests.own_app import loaded
+from tests.proven import proven
 from tests.search.fuzz.models import VOCABULARIES
 from tests.unit.engine.tiny_gguf import RECIPES, write
 
@@ -62,7 +63,7 @@ async def asking(folder: Path, model: Path, more: str = "") -> AsyncIterator[htt
     file = folder / "shepherd.toml"
     file.write_text(CONFIG.format(path=model, more=more))
     config = configuration.load(flags={"threads": 1}, env={}, cwd=folder, user_dir=folder, file=file)
-    async with loaded(App(config, cache_folder=folder / "cache", env={})) as app, client_of(app) as client:
+    async with loaded(App(config, cache_folder=proven(folder / "cache"), env={})) as app, client_of(app) as client:
         yield client
 
 

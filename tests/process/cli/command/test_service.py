@@ -16,6 +16,7 @@ import httpx2
 import pytest
 from tests.fakes import service_manager
 from tests.in_time import PATIENCE_S, becomes_true
+from tests.proven import proven
 from tests.started import serving
 
 from shepherd.cli.command.service_unit import Service, systemd_unit
@@ -43,6 +44,7 @@ class Machine:
         (self.folder / "shepherd.toml").write_text('[models.lamb]\npath = "embedded"\n[server]\ngrace_s = 1.5\n')
         self.bin = home / "bin"
         service_manager.install(self.bin)
+        proven(home / ".cache" / "shepherd")
         self.address = "127.77.3.1" if system == "linux" else "127.77.3.2"
 
     @property
