@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -11,6 +12,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.in_time import PATIENCE_S, becomes_true, until
@@ -26,6 +28,7 @@ from shepherd.engine.llamacpp.model import CacheOptions, DraftOptions, ModelOpti
 from shepherd.engine.llamacpp.remote import RemoteLlama
 from shepherd.engine.llamacpp.runtime import ContextOptions
 from shepherd.engine.scheduler import EngineOptions
+from shepherd.engine.worker.channel import Channel
 from shepherd.engine.worker.model_process import MOST_DEATHS, ChildEngine, Timeouts
 from shepherd.models import catalog
 
@@ -75,20 +78,50 @@ def short_lived(file: str, n: int) -> InProcessEngine:
     return InProcessEngine(GatedRuntime(Setup()))
 
 
+def connection() -> Any:
+    """In a child: the raw connection to its parent."""
+    (channel,) = (each for each in gc.get_objects() if isinstance(each, Channel))
+    return channel._connection
+
+
 def garbage(text: bytes) -> InProcessEngine:
     """Sends what is no message as soon as it computes."""
 
     class Talker(GatedRuntime):
         def decode(self, batch: Sequence[Chunk]) -> Decoded:
-            import gc
-
-            from shepherd.engine.worker.channel import Channel
-
-            (channel,) = (each for each in gc.get_objects() if isinstance(each, Channel))
-            channel._connection.send_bytes(text)
+            connection().send_bytes(text)
             return super().decode(batch)
 
     return InProcessEngine(Talker(Setup()))
+
+
+def babbling(text: bytes, file: str) -> InProcessEngine:
+    """The first one writes this to its connection as soon as it computes; `STOP` behind it: and stands still."""
+    count, said = Path(file), text.removesuffix(STOP)
+
+    class Talker(GatedRuntime):
+        def decode(self, batch: Sequence[Chunk]) -> Decoded:
+            if not count.exists():
+                count.touch()
+                os.write(connection().fileno(), said)
+                if said != text:
+                    os.kill(os.getpid(), signal.SIGSTOP)
+            return super().decode(batch)
+
+    return InProcessEngine(Talker(Setup()))
+
+
+STOP = b"<stop>"
+
+
+def garbled(file: str) -> InProcessEngine:
+    """Works once; the next one sends garbage while it is made."""
+    count = Path(file)
+    count.write_text(str(made := int(count.read_text() or "0") + 1 if count.exists() else 1))
+    if made == 2:
+        connection().send_bytes(b"garbage")
+        threading.Event().wait()
+    return InProcessEngine(GatedRuntime(Setup()))
 
 
 async def ask(engine: ChildEngine, text: str = "abc") -> None:
@@ -266,6 +299,33 @@ async def test_garbage_of_a_child_is_its_end_and_runs_nothing(text: bytes, caplo
         await steps(engine.submit(job("abc", 5)))
     await until(lambda: engine.process.pid != first and engine.down is None)
     assert "cannot be read" in caplog.text
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"0123: text of a library on the wrong handle\n", b"\0\0\1\0half" + STOP, b"\0" + STOP],
+    ids=["a length of which too little comes", "half a message", "half a length"],
+)
+async def test_a_message_without_an_end_is_a_silent_child(text: bytes, tmp_path: Path) -> None:
+    """What waits for the rest must not wait for ever."""
+    engine = child(text, str(tmp_path / "n"), factory=f"{HERE}:babbling", timeouts=QUICK)
+    first = engine.process.pid
+    async with asyncio.timeout(PATIENCE_S):
+        with pytest.raises(EngineDown, match="has sent nothing for 2 s"):
+            await steps(engine.submit(job("abc", 5)))
+    await until(lambda: engine.process.pid != first and engine.down is None)
+    await ask(engine)
+    engine.close()
+
+
+async def test_garbage_while_the_next_child_is_made_is_a_start_that_fails(tmp_path: Path) -> None:
+    engine = child(str(tmp_path / "n"), factory=f"{HERE}:garbled", timeouts=QUICK)
+    await ask(engine)
+    os.kill(engine.process.pid, signal.SIGKILL)
+    await until(lambda: "sent what is no message of ours" in (engine.down or ""))
+    await until(lambda: engine.down is None)
+    await ask(engine)
     engine.close()
 
 

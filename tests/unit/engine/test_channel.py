@@ -131,6 +131,31 @@ def test_a_message_has_a_limit(ends: tuple[Any, Channel]) -> None:
         channel.receive()
 
 
+def test_messages_arrive_whole_however_they_are_cut(ends: tuple[Any, Channel]) -> None:
+    there, channel = ends
+    messages = [[], [1, "two"], [Steps(1, [5, Done("end", 3)])], [b"x" * 5_000]]
+    packed = [pickle.dumps(each, pickle.HIGHEST_PROTOCOL) for each in messages]
+    large = b"\xff\xff\xff\xff" + len(packed[1]).to_bytes(8, "big") + packed[1]
+    sent = b"".join(len(each).to_bytes(4, "big") + each for each in packed) + large
+    for size in (1, 3, 7, 1000, len(sent)):
+        got: list[Any] = []
+        for at in range(0, len(sent), size):
+            os.write(there.fileno(), sent[at : at + size])
+            got += channel.arrived()
+        assert shown(got) == shown([*messages, messages[1]])
+    there.close()
+    with pytest.raises(EOFError):
+        next(channel.arrived())
+
+
+@pytest.mark.parametrize("length", [b"\x7fgar", b"\x80\0\0\0", b"\xff\xff\xff\xff" + b"\x01" * 8])
+def test_a_length_that_no_message_has_is_garbage_before_it_has_come(length: bytes, ends: tuple[Any, Channel]) -> None:
+    there, channel = ends
+    os.write(there.fileno(), length)
+    with pytest.raises(pickle.UnpicklingError, match="not a message: it would have"):
+        next(channel.arrived())
+
+
 def test_an_open_file_crosses(ends: tuple[Any, Channel], tmp_path: Path) -> None:
     there, channel = ends
     file = tmp_path / "file"

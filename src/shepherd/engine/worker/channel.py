@@ -7,10 +7,12 @@ nothing of its messages but plain values and those of `ALLOWED`.
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import socket
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import is_dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -20,6 +22,8 @@ from shepherd.engine.stats import Histogram
 
 MOST_BYTES = 1 << 30
 """Of one message."""
+READ_BYTES = 1 << 20
+"""At once."""
 ALLOWED = ("shepherd.core.", "shepherd.engine.")
 """The packages of the values that cross."""
 VALUES = (tuple, ShepherdError, Histogram)
@@ -36,6 +40,8 @@ class Channel:
         self._connection = connection
         self._load = pickle.loads if is_trusted else _load
         self._sending = threading.Lock()
+        self._begun = bytearray()
+        """What `arrived` has read of a message whose rest has not come."""
 
     def send(self, values: list[Any]) -> None:
         """Raises: `OSError` where the other side has gone, or `close` was called; what `pickle` raises."""
@@ -53,7 +59,36 @@ class Channel:
 
     def receive(self) -> list[Any]:
         """Raises: `EOFError` or `OSError` at the end; `pickle.UnpicklingError` for anything but a list of ours."""
-        packed = self._connection.recv_bytes(MOST_BYTES)
+        return self._loaded(self._connection.recv_bytes(MOST_BYTES))
+
+    def arrived(self) -> Iterator[list[Any]]:
+        """Once `poll` says that something has come: the messages that are whole by now. A child may stop in the middle
+        of one, or name a length of which nothing comes; no reader waits for the rest. Not beside `receive`. Raises: as
+        `receive`.
+        """
+        came = os.read(self._connection.fileno(), READ_BYTES)
+        if not came:
+            raise EOFError
+        self._begun += came
+        while (packed := self._cut()) is not None:
+            yield self._loaded(packed)
+
+    def _cut(self) -> bytes | None:
+        """The first message of what has been read; None: it is not whole. Raises: `pickle.UnpicklingError`."""
+        n_head, size = 4, int.from_bytes(self._begun[:4], "big", signed=True)
+        if size == -1:  # the length of a large one follows, as `Connection` writes it
+            n_head, size = 12, int.from_bytes(self._begun[4:12], "big")
+        if len(self._begun) < n_head:
+            return None
+        if not 0 <= size <= MOST_BYTES:
+            raise pickle.UnpicklingError(f"not a message: it would have {size} bytes")
+        if len(self._begun) < n_head + size:
+            return None
+        packed = bytes(self._begun[n_head : n_head + size])
+        del self._begun[: n_head + size]
+        return packed
+
+    def _loaded(self, packed: bytes) -> list[Any]:
         try:
             values = self._load(packed)
         except pickle.UnpicklingError:

@@ -81,6 +81,8 @@ LONG_S = 60.0
 """A child that has worked for so long does not count as one that dies at its start."""
 DEADLY = 2.0
 """Deaths during a prompt until it is refused: one counts whole where the prompt was computed alone, else half."""
+NO_MESSAGE = "sent what is no message of ours, and is ended"
+"""Behind the name of a child, in a sentence."""
 N_BLAMED = 1024
 """Prompts of which such deaths are known."""
 
@@ -391,9 +393,10 @@ class ModelProcess:
         try:
             levels = {each: logging.getLogger(each).getEffectiveLevel() for each in LEVELS}
             regions = dict(self._regions) if self._arena is not None else None
-            link.channel.send([Build(program.factory, program.arguments, levels, regions)])
-            if self._arena is not None:
-                link.channel.send_handle(self._arena)
+            with contextlib.suppress(OSError):  # it has gone already: what waits for it says how
+                link.channel.send([Build(program.factory, program.arguments, levels, regions)])
+                if self._arena is not None:
+                    link.channel.send_handle(self._arena)
             return link, self._await_ready(link, is_wanted)
         except BaseException:
             link.channel.close()
@@ -408,9 +411,10 @@ class ModelProcess:
             while True:
                 if not is_wanted():
                     raise Cancelled
+                began_s = time.monotonic()
                 if link.channel.poll(POLL_S):
-                    quiet_s = 0.0
-                    for answer in link.channel.receive():
+                    for answer in itertools.chain.from_iterable(link.channel.arrived()):
+                        quiet_s, began_s = 0.0, time.monotonic()
                         match answer:
                             case Ready():
                                 ready = answer
@@ -424,17 +428,21 @@ class ModelProcess:
                         return ready
                 elif link.child.wait():
                     break
-                elif time.monotonic() > gives_up:
+                if time.monotonic() > gives_up:
                     raise EngineError(f"the engine process was not ready after {timeouts.build_s:g} s")
-                else:
-                    quiet_s += POLL_S
-                    if quiet_s >= timeouts.mute_s:
-                        raise EngineError(
-                            f"the process of the engine of {self.title} has sent nothing for {quiet_s:.0f} s while it "
-                            "loaded the model, and is ended"
-                        )
+                quiet_s += min(POLL_S, time.monotonic() - began_s)
+                if quiet_s >= timeouts.mute_s:
+                    raise EngineError(
+                        f"the process of the engine of {self.title} has sent nothing for {quiet_s:.0f} s while it "
+                        "loaded the model, and is ended"
+                    )
         except (EOFError, OSError):
             link.child.wait(LAST_S)
+        except (ShepherdError, Cancelled):
+            raise
+        except Exception as error:  # what it has sent is no message, or not one that may come now
+            logger.exception("an answer of the engine process of %s cannot be read", self.title)
+            raise EngineError(f"the process of the engine of {self.title} {NO_MESSAGE}") from error
         raise EngineError(f"the process of the engine of {self.title} {link.child.ending()}")
 
     def lost(self, link: _Link) -> None:
@@ -626,7 +634,7 @@ class _Link:
         self.states: dict[int, tuple[State, float]] = {}
         """By engine, its last state and when it came."""
         self.quiet_s = 0.0
-        """Since the last message, in the reader's own steps: a sleeping machine does not count."""
+        """Since the last whole message, in the reader's own steps: a sleeping machine does not count."""
         self._owner = owner
         self._outbox = outbox
         self._timeouts = timeouts
@@ -692,24 +700,24 @@ class _Link:
     def _read(self) -> None:
         try:
             while True:
+                began_s = time.monotonic()
                 if self.channel.poll(STEP_S):
-                    answers: list[Answer] = self.channel.receive()
-                    self.quiet_s = 0.0
-                    self._owner.thaw()
-                    for answer in answers:
-                        self._take(answer)
+                    for answers in self.channel.arrived():
+                        self.quiet_s, began_s = 0.0, time.monotonic()
+                        self._owner.thaw()
+                        for answer in answers:
+                            self._take(answer)
                     self._owner.notifier.flush()
                 elif self.child.wait():
                     break
-                else:
-                    self.quiet_s += STEP_S
-                    self._watch()
+                self.quiet_s += min(STEP_S, time.monotonic() - began_s)
+                self._watch()
                 self._watch_engines()
         except (EOFError, OSError):
             pass
         except Exception:  # an answer that cannot be read
             logger.exception("an answer of the engine process of %s cannot be read", self._owner.title)
-            self.fault = "sent what is no message of ours, and is ended"
+            self.fault = NO_MESSAGE
         self._owner.lost(self)
 
     def _take(self, answer: Answer) -> None:
