@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,18 +18,20 @@ import pytest
 from tests.in_time import PATIENCE_S, becomes_true, until
 from tests.process.engine.test_contract import expected, job, steps, tokens
 from tests.process.engine.test_worker import nothing_is_left
-from tests.unit.engine.kinds import GatedRuntime, Setup, child
+from tests.unit.engine.kinds import COMMAND, GatedRuntime, Setup, child, environment
 
 from shepherd.core import EngineDown, EngineError, InvalidRequest, Sampling
-from shepherd.engine.base import Admitted, Chunk, Decoded, Job
+from shepherd.engine.base import Admitted, Chunk, Decoded, Job, Media
 from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.llamacpp.model import CacheOptions, DraftOptions, ModelOptions
 from shepherd.engine.llamacpp.remote import RemoteLlama
 from shepherd.engine.llamacpp.runtime import ContextOptions
+from shepherd.engine.media import tokens_of
 from shepherd.engine.scheduler import EngineOptions
 from shepherd.engine.worker.channel import Channel
-from shepherd.engine.worker.model_process import MOST_DEATHS, ChildEngine, Timeouts
+from shepherd.engine.worker.messages import RemoteModel, Workplace
+from shepherd.engine.worker.model_process import MOST_DEATHS, ChildEngine, ModelProcess, Program, Timeouts
 from shepherd.models import catalog
 
 pytestmark = [
@@ -39,6 +41,9 @@ pytestmark = [
 DEADLY = 7
 """A prompt that begins with this token ends the process."""
 QUICK = Timeouts(connect_s=60.0, frozen_s=2.0, hung_s=1.0, mute_s=2.0, term_s=1.0, pause_s=0.01)
+STEADY = replace(QUICK, mute_s=PATIENCE_S)
+"""For a start on a machine that is busy."""
+IMAGE = Media(b"image", 4, b"pixels")
 HERE = "tests.process.engine.test_restart"
 
 
@@ -51,6 +56,38 @@ class Deadly(GatedRuntime):
 
 def deadly(setup: Setup) -> InProcessEngine:
     return InProcessEngine(Deadly(setup))
+
+
+class Blinding(GatedRuntime):
+    """While its gate exists, an image ends the process as it is encoded; what runs waits, and mail is read."""
+
+    def decode(self, batch: Sequence[Chunk]) -> Decoded:
+        assert self._gate is not None
+        if self._gate.exists():
+            self._stopped.wait(0.002)
+            return "aborted"
+        return super().decode(batch)
+
+    def prepare(self, media: Sequence[Media], on_ready: Callable[[], None]) -> bool:
+        assert self._gate is not None
+        if self._gate.exists():
+            os.abort()
+        return super().prepare(media, on_ready)
+
+
+def blinding(setup: Setup) -> InProcessEngine:
+    return InProcessEngine(Blinding(setup))
+
+
+def encoding(workplace: Workplace) -> RemoteModel:
+    """A model without an engine: one text ends its process."""
+
+    def encode(text: str, is_wanted: Callable[[], bool]) -> str:
+        if text == "deadly":
+            os.abort()
+        return text.upper()
+
+    return RemoteModel(calls={"encode": encode})
 
 
 class Crowded(GatedRuntime):
@@ -160,6 +197,99 @@ async def test_a_prompt_that_has_ended_the_child_twice_is_refused_and_others_are
     with pytest.raises(InvalidRequest, match="this prompt has ended the process of the engine of cache 'main' 2 times"):
         engine.submit(deadly_job)
     await ask(engine)
+    engine.close()
+
+
+@pytest.mark.parametrize("falls_silent", [True, False], ids=["the process", "its engine"])
+async def test_a_prompt_that_makes_the_child_stand_still_twice_is_refused(falls_silent: bool, tmp_path: Path) -> None:
+    """It has ended by then: the requests of a child that hangs are not kept until it is killed."""
+    (gate := tmp_path / "gate").touch()
+    engine = child(Setup(gate=str(gate), stall_s=0.5), factory=f"{HERE}:deaf", timeouts=STEADY)
+    for n in range(2):
+        ticket = engine.submit(job("abc", 5))
+        await anext(ticket.batches())
+        if falls_silent:
+            os.kill(engine.process.pid, signal.SIGSTOP)
+        with pytest.raises(EngineDown, match=r"has made no progress|has sent nothing"):
+            await steps(ticket)
+        await until(lambda: engine.process.n_restarts == n + 1 and engine.down is None)  # noqa: B023
+    gate.unlink()
+    with pytest.raises(InvalidRequest, match="this prompt has ended the process of the engine of cache 'main' 2 times"):
+        engine.submit(job("abc", 5))
+    await ask(engine, "abcd")
+    engine.close()
+
+
+async def test_a_prompt_that_ran_while_the_child_only_fell_silent_for_a_while_is_not_blamed() -> None:
+    engine = child(Setup(), timeouts=replace(STEADY, hung_s=PATIENCE_S))
+    for n in range(3):
+        os.kill(engine.process.pid, signal.SIGSTOP)
+        with pytest.raises(EngineDown, match="has sent nothing"):
+            await steps(engine.submit(job("abc", 5)))
+        os.kill(engine.process.pid, signal.SIGCONT)
+        await until(lambda: engine.down is None)
+        os.kill(engine.process.pid, signal.SIGKILL)
+        await until(lambda: engine.process.n_restarts == n + 1 and engine.down is None)  # noqa: B023
+    await ask(engine)
+    engine.close()
+
+
+async def test_an_image_that_ends_the_child_before_its_job_starts_is_blamed_and_what_runs_beside_it_half(
+    tmp_path: Path,
+) -> None:
+    (gate := tmp_path / "gate").touch()
+    engine = child(Setup(gate=str(gate)), factory=f"{HERE}:blinding", timeouts=STEADY)
+    picture = Job(array("i", [1, *tokens_of(IMAGE), 2]), 5, media={1: IMAGE})
+    for _ in range(2):
+        long = engine.submit(job("a" * 9, 30))
+        await anext(long.batches())
+        beside = engine.submit(picture)
+        for ticket in (long, beside):
+            with pytest.raises(EngineDown, match="was killed by SIGABRT"):
+                await steps(ticket)
+        await until(lambda: engine.down is None)
+    with pytest.raises(EngineDown, match="was killed by SIGABRT"):
+        await steps(engine.submit(picture))
+    await until(lambda: engine.down is None)
+    with pytest.raises(InvalidRequest, match="this prompt has ended the process"):
+        engine.submit(picture)
+    gate.unlink()
+    await steps(engine.submit(job("a" * 9, 30)))
+    engine.close()
+
+
+def test_a_text_for_vectors_that_has_ended_the_child_twice_is_refused_and_others_are_not() -> None:
+    program = Program(COMMAND, f"{HERE}:encoding", environment=environment(), timeouts=STEADY)
+    process = ModelProcess(program, title="model 'vec'")
+    try:
+        for _ in range(2):
+            with pytest.raises(EngineDown, match="was killed by SIGABRT"):
+                process.call("encode", "deadly")
+            assert becomes_true(lambda: process.down is None)
+            assert process.call("encode", "sheep") == "SHEEP"
+        with pytest.raises(
+            InvalidRequest, match="this input has ended the process of the engine of model 'vec' 2 times"
+        ):
+            process.call("encode", "deadly")
+        assert process.call("encode", "sheep") == "SHEEP"
+    finally:
+        process.close()
+
+
+async def test_a_child_that_dies_soon_again_without_work_is_started_after_a_pause_and_an_answer_ends_that() -> None:
+    engine = child(Setup(), timeouts=replace(STEADY, pause_s=1000.0))
+    for _ in range(2):
+        before = engine.process.n_restarts
+        os.kill(engine.process.pid, signal.SIGKILL)
+        await until(lambda: engine.process.n_restarts == before + 1)  # noqa: B023
+        await ask(engine)
+    os.kill(engine.process.pid, signal.SIGKILL)
+    await until(lambda: engine.process.n_restarts == 3)
+    os.kill(engine.process.pid, signal.SIGKILL)
+    await until(lambda: engine.down is not None)
+    with pytest.raises(EngineDown, match="was killed by SIGKILL"):
+        engine.submit(job())
+    assert engine.process.n_restarts == 3
     engine.close()
 
 
@@ -309,7 +439,7 @@ async def test_garbage_of_a_child_is_its_end_and_runs_nothing(text: bytes, caplo
 )
 async def test_a_message_without_an_end_is_a_silent_child(text: bytes, tmp_path: Path) -> None:
     """What waits for the rest must not wait for ever."""
-    engine = child(text, str(tmp_path / "n"), factory=f"{HERE}:babbling", timeouts=QUICK)
+    engine = child(text, str(tmp_path / "n"), factory=f"{HERE}:babbling", timeouts=STEADY)
     first = engine.process.pid
     async with asyncio.timeout(PATIENCE_S):
         with pytest.raises(EngineDown, match="has sent nothing for 2 s"):
@@ -320,7 +450,7 @@ async def test_a_message_without_an_end_is_a_silent_child(text: bytes, tmp_path:
 
 
 async def test_garbage_while_the_next_child_is_made_is_a_start_that_fails(tmp_path: Path) -> None:
-    engine = child(str(tmp_path / "n"), factory=f"{HERE}:garbled", timeouts=QUICK)
+    engine = child(str(tmp_path / "n"), factory=f"{HERE}:garbled", timeouts=STEADY)
     await ask(engine)
     os.kill(engine.process.pid, signal.SIGKILL)
     await until(lambda: "sent what is no message of ours" in (engine.down or ""))

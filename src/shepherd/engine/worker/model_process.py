@@ -8,27 +8,29 @@
 A child that dies, or whose connection breaks, ends every open ticket and call with `EngineDown`, which says how it
 died, and another one is started. A child that sends nothing for `frozen_s` ends them too, until it sends again; after
 `hung_s` more it is killed, and so is one whose engine has stalled for as long. What comes while the next child starts
-waits for it. A prompt that was computed alone when two children died is refused. Saved conversations in host memory are
-in an arena, which the next child gets.
+waits for it. A prompt, or a text for vectors or scores, that was computed alone when two children died is refused.
+Saved conversations in host memory are in an arena, which the next child gets.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 import itertools
 import logging
 import os
+import pickle
 import queue
 import threading
 import time
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as StillRuns
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from shepherd.core import EngineDown, EngineError, Evicted, InvalidRequest, ShepherdError
 from shepherd.core.lru import LruCache
@@ -106,7 +108,8 @@ class Timeouts:
     term_s: float = 5.0
     """From SIGTERM to SIGKILL."""
     pause_s: float = 1.0
-    """Before the second start behind a death; twice as long before each further one. The first start is at once."""
+    """Before the second start behind a death; twice as long before each further one, up to a thousand times. The first
+    start is at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,22 @@ class _Job:
     """When its first step came; None = it waits."""
 
 
+class _Call(NamedTuple):
+    """One that waits for its answer."""
+
+    done: Future[Any]
+    name: Callable[[], bytes] | None = None
+    """Of what a function of the model computes; None: an engine only looks something up."""
+
+
+class _Suspect(NamedTuple):
+    """What a child had to do when it died or stood still."""
+
+    name: bytes
+    is_computed: bool
+    """Not: it waited."""
+
+
 class ModelProcess:
     """The child of one model, and those that follow it. Any thread."""
 
@@ -165,7 +184,7 @@ class ModelProcess:
         self._outbox: Outbox = queue.SimpleQueue()
         """Of the child, or of the next one."""
         self._jobs: dict[int, _Job] = {}
-        self._calls: dict[int, Future[Any]] = {}
+        self._calls: dict[int, _Call] = {}
         self._feeds: dict[int, tuple[int, Feed]] = {}
         """By number, an engine and its feed; the next child goes on with each."""
         self._down: str | None = None
@@ -174,14 +193,16 @@ class ModelProcess:
         """The next child starts: what comes now waits for it."""
         self.frozen: str | None = None
         """Why it computes nothing: it is silent."""
+        self._hung: list[_Suspect] = []
+        """What it had to do when it fell silent, or an engine stalled; the reason, if the child is killed for it."""
         self._closing = threading.Event()
         self._numbers = itertools.count(1)
         self.notifier = Notifier()
         self._job_s: dict[int, float] = {}
         """Engine -> what a job takes, on average."""
         self._blamed: LruCache[float] = LruCache(N_BLAMED)
-        self._n_deaths = 0
-        """One after the other, without an answer between them."""
+        self._n_deaths = self._n_quick = 0
+        """One after the other, without an answer between them: of children that computed or were made, and of all."""
         self.n_restarts = 0
         self._restarter: threading.Thread | None = None
         self._arena = arena.create() if program.has_arena and arena.IS_POSSIBLE else None
@@ -231,7 +252,7 @@ class ModelProcess:
         """As `Engine.submit`."""
         with self._lock:
             self._check(engine)
-            if len(self._blamed) and (self._blamed.find(_hash(job)) or 0.0) >= DEADLY:
+            if self._is_deadly(lambda: _hash(job)):
                 raise InvalidRequest(
                     f"this prompt has ended the process of the engine of cache {self.engines[engine].gate.name!r} "
                     f"{DEADLY:g} times, and is not computed again; change it, or use another model"
@@ -285,8 +306,14 @@ class ModelProcess:
         self, method: str, *arguments: object, is_wanted: Callable[[], bool] = lambda: True, **keywords: object
     ) -> Any:
         """Call a function of the model; blocks. Raises: what it raises; `EngineDown`; `Cancelled` as soon as
-        `is_wanted` returns False."""
-        number, done = self._call(None, method, arguments, keywords)
+        `is_wanted` returns False; `InvalidRequest` for arguments that have ended two children."""
+        name = functools.cache(lambda: _hash_call(method, arguments, keywords))
+        if self._is_deadly(name):
+            raise InvalidRequest(
+                f"this input has ended the process of the engine of {self.title} {DEADLY:g} times, and is not computed "
+                "again; change it, or use another model"
+            )
+        number, done = self._call(None, method, arguments, keywords, name)
         try:
             while True:
                 try:
@@ -295,19 +322,24 @@ class ModelProcess:
                     if not is_wanted():
                         raise Cancelled from None
                 else:
-                    self._n_deaths = 0
+                    self._clear(name)
                     return value
         finally:
             self._give_up(number)
 
     def _call(
-        self, engine: int | None, method: str, arguments: tuple[object, ...], keywords: Mapping[str, object]
+        self,
+        engine: int | None,
+        method: str,
+        arguments: tuple[object, ...],
+        keywords: Mapping[str, object],
+        name: Callable[[], bytes] | None = None,
     ) -> tuple[int, Future[Any]]:
         done: Future[Any] = Future()
         with self._lock:
             self._check(engine)
             number = next(self._numbers)
-            self._calls[number] = done
+            self._calls[number] = _Call(done, name)
             self._outbox.put(Call(number, engine, method, arguments, keywords))
         return number, done
 
@@ -335,7 +367,7 @@ class ModelProcess:
             if is_last:
                 self._closing.set()  # no further child
             if is_first and self._down is None:
-                self._calls[number] = done
+                self._calls[number] = _Call(done)
                 self._outbox.put(Close(number, engine, timeout_s))
         link.quiet_s = 0.0
         left_s, is_closed = timeout_s, True
@@ -457,10 +489,12 @@ class ModelProcess:
         with self._lock:
             is_last = self._closing.is_set()
             was_computing = self._blame()
-            if not was_computing or time.monotonic() - link.began_s > LONG_S:
+            if time.monotonic() - link.began_s > LONG_S:
+                self._n_deaths = self._n_quick = 0
+            if not was_computing:
                 self._n_deaths = 0
             self._down, self.frozen = reason, None
-            self._is_starting = not is_last and self._n_deaths == 0
+            self._is_starting = not is_last and self._n_quick == 0
             numbers = self._emptied()
         self._end(numbers, EngineDown(reason))
         link.leave()
@@ -474,8 +508,9 @@ class ModelProcess:
     def _restart(self, reason: str) -> None:
         """The restarter's thread: start children until one works."""
         while self._n_deaths < MOST_DEATHS:
+            pause_s = self._program.timeouts.pause_s * 2.0 ** min(self._n_quick - 1, 10) if self._n_quick else 0.0
             self._n_deaths += 1
-            pause_s = self._program.timeouts.pause_s * 2.0 ** (self._n_deaths - 2) if self._n_deaths > 1 else 0.0
+            self._n_quick += 1
             if self._closing.wait(pause_s):
                 return
             self._is_starting = True
@@ -537,21 +572,53 @@ class ModelProcess:
         took_s = time.monotonic() - (known.started_s or 0.0)
         self._job_s[known.engine] = 0.8 * self._job_s.get(known.engine, 0.0) + 0.2 * took_s
         if last.reason != "cancelled":
-            self._n_deaths = 0
-            if len(self._blamed):
-                self._blamed.keep(_hash(known.ticket.job), 0.0)
+            self._clear(lambda: _hash(known.ticket.job))
         self._forget(number)
 
+    # -- what has ended a child ----------------------------------------------------------------------------------------
+
+    def _is_deadly(self, name: Callable[[], bytes]) -> bool:
+        return bool(len(self._blamed)) and (self._blamed.find(name()) or 0.0) >= DEADLY
+
+    def _clear(self, name: Callable[[], bytes]) -> None:
+        """An answer has come: the child works, and this is not what ends it."""
+        self._n_deaths = self._n_quick = 0
+        if len(self._blamed):
+            self._blamed.keep(name(), 0.0)
+
+    def _suspects(self, numbers: Iterable[int]) -> list[_Suspect]:
+        """Of these jobs and calls."""
+        found = []
+        for number in numbers:
+            if (job := self._jobs.get(number)) is not None:
+                # The images of a job that waits may be encoded beside the jobs that run.
+                is_computed = job.started_s is not None or bool(job.ticket.job.media)
+                found.append(_Suspect(_hash(job.ticket.job), is_computed))
+            elif (call := self._calls.get(number)) is not None and call.name is not None:
+                found.append(_Suspect(call.name(), is_computed=True))
+        return found
+
     def _blame(self) -> bool:
-        """Note the prompts that were computed when the child died; whether there were any. With the lock held."""
-        jobs = list(self._jobs.values())
+        """Note what was computed when the child died, or when it stood still; whether there was anything. With the lock
+        held."""
+        suspects = self._hung or self._suspects([*self._jobs, *self._calls])
+        self._hung = []
         # Where none has begun, one of them had, and its first step has not come.
-        computed = [each for each in jobs if each.started_s is not None] or jobs
-        for each in computed:
-            name = _hash(each.ticket.job)
+        computed = [each for each in suspects if each.is_computed] or suspects
+        for name, _ in computed:
             share = 1.0 if len(computed) == 1 else 0.5
             self._blamed.keep(name, (self._blamed.find(name) or 0.0) + share)
         return bool(computed)
+
+    def stalled(self, number: int) -> None:
+        """An engine of the child has given up a job, since it stands still."""
+        with self._lock:
+            self._hung += self._suspects([number])
+
+    def works(self) -> None:
+        """No engine of the child stands still."""
+        if self._hung and self.frozen is None:
+            self._hung = []
 
     def seen(self, number: int, facts: list[Fact]) -> None:
         if (known := self._feeds.get(number)) is None:
@@ -569,9 +636,9 @@ class ModelProcess:
         feed.post(facts)
 
     def returned(self, number: int, value: Any) -> None:
-        if (done := self._calls.pop(number, None)) is not None:
+        if (call := self._calls.pop(number, None)) is not None:
             with contextlib.suppress(InvalidStateError):  # cancelled
-                done.set_result(value)
+                call.done.set_result(value)
         else:
             self._end_feed(number)
 
@@ -587,9 +654,9 @@ class ModelProcess:
             known.ticket.fail(error)
             self._forget(number)
             self.notifier.add(known.ticket)
-        elif (done := self._calls.pop(number, None)) is not None:
+        elif (call := self._calls.pop(number, None)) is not None:
             with contextlib.suppress(InvalidStateError):
-                done.set_exception(error)
+                call.done.set_exception(error)
         else:
             self._end_feed(number)
 
@@ -611,6 +678,7 @@ class ModelProcess:
             for number in self._jobs:
                 self._outbox.put(Cancel(number))
             numbers = [*self._jobs, *self._calls]
+            self._hung = self._hung or self._suspects(numbers)
         self._end(numbers, EngineDown(reason))
 
     def thaw(self) -> None:
@@ -725,6 +793,8 @@ class _Link:
             case Steps(number, steps):
                 self._owner.post(number, steps)
             case Failed(number, error):
+                if isinstance(error, EngineDown):
+                    self._owner.stalled(number)
                 self._owner.fail(number, error)
             case Seen(number, facts):
                 self._owner.seen(number, facts)
@@ -763,6 +833,8 @@ class _Link:
         self._stalled_s = (self._stalled_s or now_s) if is_down and not self._owner.closed else 0.0
         if self._stalled_s and now_s - self._stalled_s >= self._timeouts.hung_s:
             self._kill("has an engine that does not work again")
+        if not is_down:
+            self._owner.works()
 
     def _kill(self, why: str) -> None:
         logger.error("the process of the engine of %s %s, and is killed", self._owner.title, why)
@@ -841,3 +913,8 @@ def _hash(job: Job) -> bytes:
     for at, media in sorted(job.media.items()):
         name.update(b"%d " % at + media.key)
     return name.digest()
+
+
+def _hash_call(method: str, arguments: tuple[object, ...], keywords: Mapping[str, object]) -> bytes:
+    """The same of a function of the model: of its arguments, texts, tokens and files of images."""
+    return hashlib.sha256(pickle.dumps((method, arguments, dict(keywords)))).digest()
