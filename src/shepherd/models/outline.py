@@ -38,6 +38,13 @@ _MIXES = {
 }  # fmt: skip
 """A format -> its blocks: of most matrices; in every second layer, of the values and of what leads out of a
 feed-forward network; of the tokens' matrices. As llama.cpp mixes them; for MXFP4 the first is that of experts."""
+_BETTER, _BETTER_IN_ALL = re.compile(r"attn_v\.|ffn_down"), re.compile(r"attn_v\.|attn_output\.|ffn_down")
+_FEW_BITS = ("Q3_K_M", "Q2_K")
+"""Formats with the second blocks in every layer, and in what leads out of attention too."""
+_SHORT_ROWS = {
+    "q2_K": "q4_0", "q3_K": "q4_0", "q4_K": "q5_0", "q5_K": "q5_1", "q6_K": "q8_0", "iq4_xs": "iq4_nl",
+}  # fmt: skip
+"""What llama.cpp takes for rows that are no multiple of 256 numbers, as in many small models and gpt-oss."""
 FORMATS = tuple(_MIXES)
 _TIED = ("gemma", "cohere", "gpt2", "bloom", "falcon")
 """Beginnings of families whose output matrix is that of the tokens where the configuration does not say so."""
@@ -50,7 +57,7 @@ def in_format(header: gguf.Header, name: str) -> gguf.Header:
     mix = _MIXES.get(name.upper())
     if mix is None:
         raise InvalidRequest(f"quant is {name[:40]!r}; give one of {', '.join(FORMATS)}", field="quant")
-    tied = "output.weight" not in header.tensors
+    tied, is_small = "output.weight" not in header.tensors, name.upper() in _FEW_BITS
 
     def stored(key: str, tensor: Tensor) -> Tensor:
         if len(tensor.dims) < 2:
@@ -61,7 +68,7 @@ def in_format(header: gguf.Header, name: str) -> gguf.Header:
             kind = outside
         elif mix[0] == "mxfp4" and "_exps." not in key:
             kind = "q8_0"
-        elif re.search(r"attn_v\.|ffn_down", key) and int(key.split(".")[1]) % 2:
+        elif _BETTER_IN_ALL.search(key) if is_small else _BETTER.search(key) and int(key.split(".")[1]) % 2:
             kind = better
         return _tensor(tensor.dims, kind)
 
@@ -111,7 +118,7 @@ def header_of(config: Fields, *, name: str = "") -> gguf.Header:
 
 
 def _tensor(dims: tuple[int, ...], kind: str) -> Tensor:
-    for each in (kind, "q8_0", "f16"):  # rows that are no multiple of a block: as llama.cpp, a larger format
+    for each in (kind, _SHORT_ROWS.get(kind, kind), "f16"):
         per_block, size_bytes = BLOCKS[each]
         if dims[0] % per_block == 0:
             return Tensor(each, dims, prod(dims), prod(dims) // per_block * size_bytes, 0)

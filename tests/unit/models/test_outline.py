@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,22 @@ def test_every_format_has_the_size_of_its_blocks(name: str) -> None:
     assert 2 < 8 * found.size_bytes / found.n_params < 33
     if name in bits:
         assert 8 * found.size_bytes / found.n_params == pytest.approx(bits[name], rel=0.2)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_0", "Q4_K_M", "Q4_K_S", "Q4_0", "Q3_K_M", "Q2_K", "IQ4_XS", "IQ4_NL"],
+)
+def test_a_format_has_the_size_of_what_the_library_makes(name: str, tmp_path: Path) -> None:
+    """Of a model with rows of 256 numbers, and of 704, for which the formats with large blocks have others."""
+    llama_cpp: Any = pytest.importorskip("llama_cpp.llama_cpp")
+    header = gguf.read_header(catalog.embedded())
+    options = llama_cpp.llama_model_quantize_default_params()
+    options.ftype = next(number for number, each in gguf.FILE_TYPES.items() if each == name)
+    options.nthread = 1
+    file = tmp_path / "made.gguf"
+    assert not llama_cpp.llama_model_quantize(str(header.path).encode(), str(file).encode(), ctypes.byref(options))
+    assert outline.in_format(header, name).size_bytes == pytest.approx(gguf.read_header(file).size_bytes, rel=0.03)
 
 
 def test_a_format_that_is_none_is_refused_with_those_that_are() -> None:
