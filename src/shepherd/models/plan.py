@@ -441,20 +441,25 @@ def _reasons(best: Way, found: Sequence[Way], need: Need) -> Iterator[str]:
     able = [way for way in found if not way.problem]
     fastest = max(able, key=lambda way: way.each)
     users = "one user" if need.users == 1 else f"each of {need.users:,} users"
+    tokens = f"{need.context:,} token{'s' if need.context > 1 else ''}"
     yield (
-        f"It takes {gib(best.needed_bytes)} of {gib(best.room_bytes)}, and makes {best.each:.3g} tokens/s for {users} "
-        f"behind {need.context:,} tokens."
+        f"It takes {gib(best.needed_bytes)} of {gib(best.room_bytes)}, and makes {_rounded(best.each)} tokens/s for "
+        f"{users} behind {tokens}."
     )
     if best.each < READING:
         yield f"That is slower than most people read ({READING:g} tokens/s); nothing here is faster."
     elif fastest is not best and fastest.each > 1.2 * best.each:
-        yield f"{fastest.title} makes {fastest.each:.3g} tokens/s for each, and is more to run."
+        yield f"{fastest.title} makes {_rounded(fastest.each)} tokens/s for each, and is more to run."
     if best.load_s:
         yield f"Each load sends the weights of the other machines over the network: about {best.load_s:,.0f} s."
     if best.most_users < 2 * need.users:
         yield f"There is room for {best.most_users:,} such users; then it is full."
     refused = (way for way in found if way.problem)
     yield from dict.fromkeys(f"Not {way.title}: it {way.problem}." for way in refused)
+
+
+def _rounded(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"
 
 
 def _would_do(header: gguf.Header, need: Need, way: Way) -> Iterator[str]:

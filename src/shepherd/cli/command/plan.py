@@ -86,7 +86,15 @@ def run(
         facts = _facts(header, need)
     text = ""
     if advice.way is not None:
-        text = fragment(advice.way, found.spec, need, n_layer=header.n_layer, quant=quant, note=found.note)
+        text = fragment(
+            advice.way,
+            found.spec,
+            need,
+            n_layer=header.n_layer,
+            quant=quant,
+            note=found.note,
+            n_threads=options.get("threads"),
+        )
     if advice.way is None:
         least = min(way.needed_bytes for way in ways)
         bigger = machines.enough(
@@ -283,13 +291,20 @@ def _seconds(seconds: float) -> str:
 
 
 def fragment(
-    way: plan.Way, spec: str, need: plan.Need, *, n_layer: int, quant: str | None = None, note: str = ""
+    way: plan.Way,
+    spec: str,
+    need: plan.Need,
+    *,
+    n_layer: int,
+    quant: str | None = None,
+    note: str = "",
+    n_threads: int | None = None,
 ) -> str:
     """A `shepherd.toml` for a way to run a model of so many layers."""
     name = re.sub(r"[^\w.-]+", "-", model_name(spec)) or "model"
     notes = [note] if note else []
     if way.kind == "upstream":
-        return _upstream(way.machines, re.sub(r"(?i)-GGUF$", "", spec.removeprefix("hf:").partition(":")[0]), need)
+        return _upstream(way.machines, spec, name, need)
     if quant or Path(spec).is_dir():
         wanted = quant or USUAL_FORMAT
         notes = [f"path: a GGUF file of this model in {wanted}"]
@@ -302,7 +317,8 @@ def fragment(
     types = {
         key: kind for key, kind in (("cache_type_k", cells.types[0]), ("cache_type_v", cells.types[1])) if kind != "f16"
     }
-    model: dict[str, Any] = {"path": spec, "gpu_layers": n_layers, **types}
+    threads = {"n_threads": n_threads} if n_threads and not here.is_gpu else {}
+    model: dict[str, Any] = {"path": spec, "gpu_layers": n_layers, **threads, **types}
     if way.kind == "rpc":
         model["rpc_servers"] = [f"worker-{n}.local:{PORT}" for n in range(1, len(way.machines))]
         notes += [
@@ -316,8 +332,15 @@ def fragment(
     return "".join(f"# {line}\n" for line in notes) + tomlkit.dumps(tables)
 
 
-def _upstream(boxes: Sequence[plan.Machine], served: str, need: plan.Need) -> str:
-    """A provider for each box with a server of its own; several are replicas of one."""
+def _upstream(boxes: Sequence[plan.Machine], spec: str, served: str, need: plan.Need) -> str:
+    """A provider for each box with a server of its own; several are replicas of one. Such servers read checkpoints."""
+    take = f"{served} stands for a checkpoint of this model: its repository, or its folder there."
+    if Path(spec).is_dir():
+        served, take = spec, ""
+    elif spec.startswith("hf:"):
+        repo = spec.removeprefix("hf:").partition(":")[0]
+        served = re.sub(r"(?i)-GGUF$", "", repo)
+        take = f"If there is no {served}, take what {repo} was made from." if served != repo else ""
     facts = {"type": "vllm", "model": served, "n_ctx": need.context}
     names = ["upstream"] if len(boxes) == 1 else [f"upstream-{n}" for n in range(1, len(boxes) + 1)]
     users = -(-need.users // len(boxes))
@@ -330,6 +353,7 @@ def _upstream(boxes: Sequence[plan.Machine], served: str, need: plan.Need) -> st
         providers[name] = {**facts, "base_url": f"http://{host}:8000"}
     if len(boxes) > 1:
         providers["upstream"] = {**facts, "replicas": names}
+    notes += [take] if take else []
     notes.append("Then base_url is its address. For weights of this size take a checkpoint in AWQ, GPTQ or FP8.")
     tables = {"providers": providers, "routes": [{"match": "*", "provider": "upstream"}]}
     return "".join(f"# {line}\n" for line in notes) + tomlkit.dumps(tables)

@@ -105,6 +105,32 @@ def test_a_fragment_of_every_way_is_one_that_our_loader_reads(kind: plan.Kind, s
         assert (config.models[0].cache_type_k, config.caches[0].sequences) == ("q8_0", 3)
 
 
+@pytest.mark.parametrize(
+    ("spec", "served", "says"),
+    [
+        ("embedded", "lamb", "lamb stands for a checkpoint of this model"),
+        ("ollama:qwen3:8b", "qwen3-8b", "qwen3-8b stands for a checkpoint"),
+        ("/models/a b.gguf", "a-b", "a-b stands for a checkpoint"),
+        ("hf:ggml-org/gpt-oss-120b-GGUF:MXFP4", "ggml-org/gpt-oss-120b", "take what ggml-org/gpt-oss-120b-GGUF was"),
+        ("hf:openai/gpt-oss-120b", "openai/gpt-oss-120b", ""),
+    ],
+)
+def test_a_server_for_many_is_started_with_a_checkpoint(spec: str, served: str, says: str) -> None:
+    """It does not know our names, and reads no file of Ollama's."""
+    way = plan.Way("upstream", (parse("h100"),), 1, 2)
+    text = fragment(way, spec, plan.Need(3, 1024, Cells(3072)), n_layer=12)
+    assert f"vllm serve {served} --max-model-len" in text
+    assert f'model = "{served}"' in text
+    assert says in text
+    assert ("stands for" in text or "was made from" in text) is bool(says)
+
+
+def test_the_threads_of_a_plan_are_those_of_its_configuration(home: Home) -> None:
+    """`--threads` decides its figures."""
+    found = planned(home, "embedded", "--machine", "ram=8GiB,bandwidth=20,tflops=1", "--threads", "3")
+    assert loaded(found["config"], home.folder).models[0].n_threads == 3
+
+
 def test_a_processor_keeps_its_share_of_the_layers_beside_workers() -> None:
     boxes = (parse("ram=32GiB,bandwidth=50,tflops=1"), parse("3090"), parse("3090"))
     need = plan.Need(1, 1024, Cells(1024))
