@@ -135,12 +135,14 @@ def rates_from(wide: Mapping[str, Measured], long: tuple[Measured, Measured], fl
     fixed_s = 1 / flat.run.empty - _n_bytes(flat.work) * per_byte - plan.looked(flat.work, 1, 0) / attention
     layer_s = max(0.0, fixed_s) / flat.work.n_layer
     weights, more, prompt = dict[str, float](), dict[str, float](), dict[str, float]()
+    looking = plan.Rates({}, {}, {}, 0.0, attention, attention_prompt)
     for kind, each in wide.items():
         work, run = each.work, each.run
         layers_s = work.n_layer * layer_s
         one_s = 1 / run.empty - plan.looked(work, 1, 0) / attention
         weights[kind] = _n_bytes(work) / _above(one_s - layers_s)
-        users_s = N_PARALLEL / run.parallel - plan.looked(work, N_PARALLEL, min(each.depth, CROWD_DEPTH)) / attention
+        looking_s = plan.looking_s(work, looking, N_PARALLEL, min(each.depth, CROWD_DEPTH))
+        users_s = N_PARALLEL / run.parallel - looking_s
         more[kind] = 2 * _n_values(work, last=True) * (N_PARALLEL - 1) / _above(users_s - one_s)
         n_steps = -(-each.depth // _UBATCH)
         beside = plan.compared(work, each.depth) / attention_prompt + n_steps * layers_s

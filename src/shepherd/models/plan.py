@@ -113,9 +113,9 @@ class Rates:
     cache: float
     """Bytes of cached keys and values."""
     attention: float
-    """Operations of attention in a step."""
+    """Operations of attention in a step, of one token for each cell that is read."""
     attention_prompt: float
-    """The same in a long prompt."""
+    """The same of many tokens for each cell: in a long prompt, and of further users."""
     layer_s: float = 0.0
     """Seconds of a layer that depend on nothing: starting its kernels, waiting for its threads."""
 
@@ -270,7 +270,15 @@ def step_s(work: Work, rates: Rates, users: int, depth: int, *, is_pooled: bool 
             spent += share * amount.n_bytes / _rate(rates.weights, kind)
             spent += (users - 1) * 2 * active * amount.n_values / _rate(rates.more, kind)
     read = users * (work.kept(depth) + 2 * work.state_bytes)
-    return spent + max(read / rates.cache, looked(work, users, depth, is_pooled=is_pooled) / rates.attention)
+    return spent + max(read / rates.cache, looking_s(work, rates, users, depth, is_pooled=is_pooled))
+
+
+def looking_s(work: Work, rates: Rates, users: int, depth: int, *, is_pooled: bool = True) -> float:
+    """Seconds that the arithmetic of attention in a step takes. A pool's cells are read once, for the first token; with
+    further ones they are compared together, as in a prompt."""
+    of_one = looked(work, users, depth, is_pooled=is_pooled) / users
+    others = rates.attention_prompt if is_pooled else rates.attention
+    return of_one / rates.attention + (users - 1) * of_one / others
 
 
 def looked(work: Work, users: int, depth: int, *, is_pooled: bool = True) -> float:

@@ -322,7 +322,8 @@ def test_a_step_and_a_prompt_take_the_seconds_of_their_bytes_and_operations() ->
     weights = 800 / 10 + 100 / 5 + used * 400 / 5
     more = 2 * 2 * (700 + 90 + 0.25 * 600) / 7
     cached = 3 * (2 * 4 * 100 + 2 * 50) / 11
-    assert plan.step_s(work, rates, 3, 100) == pytest.approx(1.0 + weights + more + cached)
+    quick = replace(rates, attention_prompt=1e9)
+    assert plan.step_s(work, quick, 3, 100) == pytest.approx(1.0 + weights + more + cached)
     computed = 2 * 1000 * (700 + 0.25 * 600) / 3 + 2 * 100 / 5
     compared = 4 * 16 * (512 * 512 + 488 * 1024) / 13
     assert plan.prompt_s(work, rates, 1000) == pytest.approx(computed + compared + 2 * 1.0)
@@ -336,6 +337,17 @@ def test_a_pool_of_cells_compares_each_token_with_those_of_all_users() -> None:
     shared, own = (plan.step_s(work, rates, 8, 1024, is_pooled=pooled) for pooled in (True, False))
     assert shared == pytest.approx(8 * own, rel=0.05)
     assert own == pytest.approx(8 * plan.step_s(work, rates, 1, 1024, is_pooled=False))
+
+
+def test_the_first_token_reads_the_cells_of_a_pool_and_others_are_compared_with_it() -> None:
+    """Four users of two models in Q4_0 were measured: at the rate of one token, attention alone was to take longer than
+    the smaller one's whole further users did, 7.4 ms of 6.4 (bench/results/plan-fit-2026-11-27.json)."""
+    work = plan.work_of(LAMB, Cells(4096))
+    rates = plan.Rates({"": 1e30}, {"": 1e30}, {"": 1e30}, 1e30, attention=1.0, attention_prompt=4.0)
+    one_s = plan.looked(work, 4, 128) / 4
+    assert plan.step_s(work, rates, 4, 128) == pytest.approx(one_s * (1 + 3 / 4))
+    own_s = plan.looked(work, 4, 128, is_pooled=False)
+    assert plan.step_s(work, rates, 4, 128, is_pooled=False) == pytest.approx(own_s), "each reads cells of its own"
 
 
 # -- advice ------------------------------------------------------------------------------------------------------------
