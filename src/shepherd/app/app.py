@@ -382,7 +382,8 @@ class App:
         groups = self._dispatcher.providers.groups() if self._dispatcher else {}
         if not self._failure and not self._is_ready:
             return Health("loading", backend, name, caches, "the model is still loading")
-        fault = self._failure or "; ".join({each.engine.down: None for each in backends.values() if each.engine.down})
+        loaded = self._dispatcher.pool.loaded().values() if self._dispatcher else ()
+        fault = self._failure or "; ".join(dict.fromkeys(fault for model in loaded for fault in model.faults()))
         if not fault and self._archiving.failure:
             return Health("degraded", backend, name, caches, _NOT_ARCHIVED, providers, groups)
         return Health("error" if fault else "ok", backend, name, caches, fault, providers, groups)

@@ -97,6 +97,11 @@ class LoadedModel:
             stats[f"{self.name} (scores)"] = self.reranker.stats()
         return stats
 
+    def faults(self) -> list[str]:
+        """Why an engine of it computes nothing, as sentences; empty: all work."""
+        engines = (*(backend.engine for backend in list(self.backends.values())), self.embedder, self.reranker)
+        return [each.down for each in engines if each is not None and each.down]
+
     async def forget(self) -> None:
         """Drop all texts of users: kept answers and prompts, and the caches with their saved copies."""
         for remembering in self.memory_backends.values():

@@ -146,6 +146,19 @@ def test_one_model_dies_and_the_others_and_the_memory_go_on(client: httpx2.Clien
     assert chat(client)["choices"]
 
 
+def test_health_says_why_a_model_of_vectors_is_down(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, f"{MODELS}[kv]\nstall_s = 3\n") as url,
+        httpx2.Client(base_url=url, timeout=PATIENCE_S) as client,
+    ):
+        before = client.post("/v1/embeddings", json={"model": "vec", "input": "sheep"}).json()["data"]
+        children()[-1].suspend()
+        reason = "the engine of model 'vec' has sent nothing for 3 s"
+        asyncio.run(until(lambda: reason in client.get("/health").json().get("detail", "")))
+        asyncio.run(until(lambda: client.get("/health").json()["status"] == "ok"))
+        assert client.post("/v1/embeddings", json={"model": "vec", "input": "sheep"}).json()["data"] == before
+
+
 def test_both_caches_of_a_model_come_back_with_what_each_had(client: httpx2.Client) -> None:
     for cache in ("main", "side"):
         chat(client, LONG, model=cache)

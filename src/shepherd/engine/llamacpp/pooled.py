@@ -92,6 +92,9 @@ class PooledModel:
     What its rows mean, its subclasses know.
     """
 
+    down: str | None = None
+    """As `Engine.down`: it can only end with this process."""
+
     def __init__(
         self, weights: Weights, pooling: Pooling, *, n_tokens: int | None = N_TOKENS, n_threads: int | None = None
     ) -> None:

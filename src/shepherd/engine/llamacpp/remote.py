@@ -186,6 +186,11 @@ class _RemotePooled:
         self.name, self.width, self.pooling, self.n_tokens = facts
         self._stats = CacheStats(0)
 
+    @property
+    def down(self) -> str | None:
+        """As `Engine.down`."""
+        return self._process.down
+
     def stats(self) -> CacheStats:
         """Its totals, as of the last answer."""
         return replace(self._stats)
