@@ -106,6 +106,7 @@ def check_lines(model: DraftModel, runtime: FakeRuntime) -> None:
     """Assert that the lines of a draft model know what its cells hold, and what of that is their conversation."""
     for line in model._lines.values():
         assert runtime.tokens(line.seq) == [*line.held], "the line equals the cells"
+        assert 0 <= line.n_read <= len(line.held)
         assert line.held[: line.n_read] == line.known[line.base : line.base + line.n_read]
 
 

@@ -167,7 +167,7 @@ class DraftModel:
         if (old := self._lines.pop(seq, None)) is not None:
             old.is_lost = True
             made.held = old.held
-            if old.base + kept[seq] > last + 1:
+            if kept[seq] > 0 and old.base + kept[seq] > last + 1:
                 made.base, made.n_read = old.base, kept[seq]
         self._lines[seq] = made
         return made

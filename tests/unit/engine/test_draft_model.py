@@ -269,6 +269,28 @@ def test_no_owner_goes_on_from_the_cells_of_another() -> None:
     assert owners == {f"carl {n}" for n in range(4)}, "the oldest ones have lost their sequences"
 
 
+@pytest.mark.parametrize("owner", ["ada", "bob"])
+@pytest.mark.parametrize("n", [20, 300])
+def test_a_conversation_that_takes_over_no_cell_begins_at_its_own_beginning(owner: str, n: int) -> None:
+    """The one that had the sequence before began near its end."""
+    one = bench(n_seq=1)
+    before = one.model.line(ids(LONG), "ada", ())
+    assert before is not None
+    before.aim(50)
+    before.propose(6)
+    line = one.model.line(ids(LONG[::-1][:n] + b"say: Whether"), owner, ())
+    assert line is not None
+    assert (line.base, line.n_read) == (0, 0)
+    one.check()
+    line.propose(1)
+    one.check()
+    while line.is_behind:
+        one.model.read([line], 64)
+        one.check()
+    assert bytes([*line.propose(5)]) == b" pigs"
+    one.check()
+
+
 def test_a_cleared_cache_keeps_no_line() -> None:
     one = bench()
     one.submit(b"say: a quick", 30)
