@@ -86,7 +86,8 @@ class Line:
 
     def extend(self, tokens: Sequence[int]) -> None:
         for token in tokens:
-            is_guessed = not self.n_missing and self.n_read < len(self.held) and self.held[self.n_read] == token
+            # Without a token that is read, there is no guess behind it: what is in the cells is of something else.
+            is_guessed = not self.n_missing and 0 < self.n_read < len(self.held) and self.held[self.n_read] == token
             self.known.append(token)
             self.n_read += is_guessed
         if not self.model.can_read(tokens):

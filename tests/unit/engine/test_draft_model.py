@@ -311,6 +311,10 @@ def test_images_and_tokens_of_the_large_model_alone_are_not_read() -> None:
     line.extend(b"Whe")
     assert bytes([*line.propose(4)]) == b"ther"
     one.check()
+    line.extend([251])
+    line.extend([line.held[0]])
+    assert line.n_read == 0, "it was not guessed: that cell is of what stood before"
+    one.check()
 
 
 def test_a_conversation_longer_than_its_cells_goes_on_from_near_its_end() -> None:
