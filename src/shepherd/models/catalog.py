@@ -77,14 +77,8 @@ class _Store:
 
 
 def embedded() -> Path:
-    """The model that ships in the package; its content is not checked."""
+    """The model that ships in the package; its content is not checked (`find`)."""
     return Path(str(resources.files("shepherd") / "models" / "lamb.gguf"))
-
-
-def get_embedded() -> Path:
-    """The model that ships in the package, whole. Raises: `ConfigError` where it is damaged."""
-    check_sum(embedded())
-    return embedded()
 
 
 def check_sum(file: Path) -> None:
@@ -114,10 +108,17 @@ def _sha256(file: Path, size_bytes: int, changed_ns: int) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def find(spec: str, *, env: Mapping[str, str], home: Path, cwd: Path) -> Path:
-    """A file, its first shard, or a folder. Raises: `ConfigError`; `NotPulled` where `shepherd pull` may get it."""
-    if spec == "embedded":
-        return get_embedded()
+def find(spec: str, *, env: Mapping[str, str], home: Path, cwd: Path, shipped: Path | None = None) -> Path:
+    """A file, its first shard, or a folder. `shipped`: the model of the package, whose content is checked by whichever
+    name or path it is found. Raises: `ConfigError`; `NotPulled` where `shepherd pull` may get it."""
+    shipped = shipped or embedded()
+    found = shipped if spec == "embedded" else _find(spec, env, home, cwd, shipped)
+    if found.resolve() == shipped.resolve():
+        check_sum(shipped)
+    return found
+
+
+def _find(spec: str, env: Mapping[str, str], home: Path, cwd: Path, shipped: Path) -> Path:
     if spec.startswith("hf:"):
         return _find_hugging_face(spec, _hugging_face(env, home), models_folder(env, home))
     if spec.startswith("ollama:"):
@@ -131,13 +132,13 @@ def find(spec: str, *, env: Mapping[str, str], home: Path, cwd: Path) -> Path:
     if spec.lower().endswith(".gguf") or spec.startswith(("/", "./", "../", "~")):
         near = _nearest(path.name, (file.name for file in _list(path.parent) if gguf.is_model(file)))
         raise ConfigError(f"this model file does not exist{near}; check the path", file=str(path))
-    return _find_by_name(spec, list(scan(env=env, home=home, cwd=cwd)))
+    return _find_by_name(spec, list(scan(env=env, home=home, cwd=cwd, shipped=shipped)))
 
 
-def scan(*, env: Mapping[str, str], home: Path, cwd: Path) -> Iterator[LocalModel]:
+def scan(*, env: Mapping[str, str], home: Path, cwd: Path, shipped: Path | None = None) -> Iterator[LocalModel]:
     """Every model in every store, each file once, in the order of the stores."""
     seen: set[Path] = set()
-    for store in _stores(env, home, cwd):
+    for store in _stores(env, home, cwd, shipped or embedded()):
         for name, path in store.models(store):
             try:
                 real = path.resolve()
@@ -151,7 +152,7 @@ def scan(*, env: Mapping[str, str], home: Path, cwd: Path) -> Iterator[LocalMode
 
 def folders(*, env: Mapping[str, str], home: Path, cwd: Path) -> Iterator[StoreFolder]:
     """Every folder that `scan` searches, whether or not it can be read."""
-    for store in _stores(env, home, cwd):
+    for store in _stores(env, home, cwd, embedded()):
         exists = os.path.exists(store.path)
         readable = exists and os.access(store.path, os.R_OK)
         yield StoreFolder(
@@ -162,10 +163,10 @@ def folders(*, env: Mapping[str, str], home: Path, cwd: Path) -> Iterator[StoreF
 # Stores
 
 
-def _stores(env: Mapping[str, str], home: Path, cwd: Path) -> list[_Store]:
+def _stores(env: Mapping[str, str], home: Path, cwd: Path, shipped: Path) -> list[_Store]:
     _, cache = user_folders(env, home)
     return [
-        _Store("embedded", embedded(), 0, lambda store: iter([("embedded", store.path)])),
+        _Store("embedded", shipped, 0, lambda store: iter([("embedded", store.path)])),
         _Store("models", cwd / "models", 3, _below),
         _Store("here", cwd, 0, _below),
         _Store("Hugging Face", _hugging_face(env, home), 0, _in_hugging_face),

@@ -104,6 +104,33 @@ def test_a_damaged_file_of_the_package_is_found_by_its_checksum(
     assert raised.value.file == str(model)
 
 
+@pytest.mark.parametrize("content", [GOOD, FLIPPED], ids=["whole", "damaged"])
+@pytest.mark.parametrize("spec", ["embedded", "work/models/lamb.gguf", "lamb.gguf", "Lamb", "~/link.gguf"])
+def test_the_model_of_the_package_is_checked_by_whichever_name_it_is_found(
+    spec: str, content: bytes, home: Path
+) -> None:
+    model = put(home / "work" / "models" / "lamb.gguf", content)
+    put(model.with_name("lamb.gguf.sha256"), SUM)
+    (home / "link.gguf").symlink_to(model)
+
+    def find_shipped() -> Path:
+        full = str(home / spec) if spec.startswith("work") else spec
+        return catalog.find(full, env={}, home=home, cwd=home / "work", shipped=model)
+
+    if content == GOOD:
+        assert find_shipped().samefile(model)
+    else:
+        with pytest.raises(ConfigError, match="this model of the package is damaged") as raised:
+            find_shipped()
+        assert raised.value.file == str(model)
+
+
+def test_no_other_model_is_compared_with_a_checksum_beside_it(home: Path) -> None:
+    model = put(home / "work" / "lamb.gguf", FLIPPED)
+    put(model.with_name("lamb.gguf.sha256"), SUM)
+    assert find("./lamb.gguf", home) == model
+
+
 def test_a_file_that_is_damaged_while_the_program_runs_is_found(tmp_path: Path) -> None:
     model = put(tmp_path / "lamb.gguf", GOOD)
     put(tmp_path / "lamb.gguf.sha256", SUM)

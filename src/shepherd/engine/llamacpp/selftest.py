@@ -71,7 +71,7 @@ def verdict(
     if (shutil.disk_usage(folder).free if room_bytes is None else room_bytes) < ROOM_BYTES:
         untested = f"the library is not tested, since {folder} has no room for {ROOM_BYTES >> 20} MiB"
         return Verdict(False, f"{untested}; quantised models run without AMX, which is slower")
-    catalog.get_embedded()
+    catalog.check_sum(catalog.embedded())
     found = _test(run or run_child)
     child.keep(file, {"use_extra_bufts": found.use_extra_bufts, "detail": found.detail})
     return found
