@@ -12,7 +12,7 @@ from typing import Any
 from shepherd.core import InvalidRequest, Request, Sampling, limit
 from shepherd.core.request import LoraScale
 from shepherd.wire.base import Fields, Json, Range, check_number, wrong
-from shepherd.wire.speculation import PREDICTION, SPECULATION
+from shepherd.wire.speculation import PREDICTION, SPECULATION, speculation_of
 from shepherd.wire.table import BOOLEAN, STRING, STRINGS, Field, FieldKind, integer, number
 
 MODEL = Field(
@@ -94,6 +94,11 @@ def sampling_of(given: Json) -> Sampling:
     return Sampling(**values)
 
 
+def computing_of(given: Json) -> Json:
+    """Arguments of `Request`, from the values of a table that holds `COMPUTING`."""
+    return speculation_of(given)
+
+
 def _decode_stop(body: Fields, key: str) -> tuple[str, ...]:
     value = body.find_any(key)
     if isinstance(value, str):
@@ -144,7 +149,9 @@ LORA = Field(
     "Adapters by id or name, and their scales; others are off (llama-server).",
     default=(),
 )
-GENERATION = (MODEL, STREAM, *SAMPLING, STOP, LORA, *SPECULATION, PREDICTION)
+COMPUTING = (*SPECULATION, PREDICTION)
+"""How an answer is computed, on every path."""
+GENERATION = (MODEL, STREAM, *SAMPLING, STOP, LORA, *COMPUTING)
 
 
 def token_limit(least: int = 1) -> FieldKind:

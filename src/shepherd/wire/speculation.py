@@ -80,12 +80,11 @@ PREDICTION = Field(
 
 
 def speculation_of(given: Json) -> Json:
-    """Arguments of `Request`, from the values of a table that holds some of the rows above."""
-    most = given["speculative"]
-    n_max = given.get("speculative.n_max")
+    """Arguments of `Request`, from the values of a table that holds the rows above."""
+    most, n_max = given["speculative"], given["speculative.n_max"]
     # A switch that is on says nothing of the length.
     is_open = most is None or most == limit.MAX_DRAFT
-    return {"speculate": n_max if is_open and n_max is not None else most, "predicted": given.get("prediction", ())}
+    return {"speculate": n_max if is_open and n_max is not None else most, "predicted": given["prediction"]}
 
 
 def encode_drafts(usage: Usage) -> Json:

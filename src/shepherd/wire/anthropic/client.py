@@ -58,6 +58,7 @@ from shepherd.wire.client import (
 from shepherd.wire.ending import ending_of, word_of
 from shepherd.wire.extensions import besides, kept
 from shepherd.wire.history import for_provider
+from shepherd.wire.sampling import COMPUTING
 from shepherd.wire.signature import raw_for, signed
 from shepherd.wire.values import (
     BrokenAnswer,
@@ -355,7 +356,8 @@ def _sampling(request: Request, *, is_thinking: bool) -> Json:
 
 _KNOWN = frozenset((
     "model", "messages", "system", "tools", "tool_choice", "thinking", "output_config", "output_format", "max_tokens",
-    "stream", "stop_sequences", "temperature", "top_p", "top_k", "metadata", "thread", "cache_control", "speculative",
+    "stream", "stop_sequences", "temperature", "top_p", "top_k", "metadata", "thread", "cache_control",
+    *(field.name for field in COMPUTING),
 ))  # fmt: skip
 """Fields that `Request` has a word for, and those that belong to the client's own account."""
 

@@ -17,8 +17,7 @@ from shepherd.wire.anthropic.edits import EDITS_SCHEMA, DecodedEdits, decode_edi
 from shepherd.wire.anthropic.shapes import UnknownThread, encode_error
 from shepherd.wire.anthropic.tools import decode_tool_choice, decode_tools, provider_demand
 from shepherd.wire.base import Decoded, Fields, Json, Range, parse_object, wrong
-from shepherd.wire.sampling import MODEL, SAMPLING, STOPS, STREAM, sampling_of
-from shepherd.wire.speculation import SPECULATIVE, speculation_of
+from shepherd.wire.sampling import COMPUTING, MODEL, SAMPLING, STOPS, STREAM, computing_of, sampling_of
 from shepherd.wire.table import (
     BOOLEAN,
     OBJECT,
@@ -88,7 +87,7 @@ FIELDS = (
     STREAM,
     Field("stop_sequences", STOPS),
     *SAMPLING,
-    SPECULATIVE,
+    *COMPUTING,
     Field("metadata", OBJECT, "user_id may name a session; it does not choose a memory."),
 )
 _EXAMPLE = {"model": "default", "messages": [{"role": "user", "content": "Hello!"}]}
@@ -113,7 +112,7 @@ def decode_request(body: Json) -> Decoded[MessageOptions]:
         sampling=sampling_of(given),
         max_tokens=1 if max_tokens == 0 else max_tokens,
         stop=given["stop_sequences"],
-        **speculation_of(given),
+        **computing_of(given),
         reasoning=_decode_reasoning(fields, given["thinking"]),
         schema=None if schema is None else schema.body,
         strict_schema=is_strict,

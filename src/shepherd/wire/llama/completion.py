@@ -16,8 +16,7 @@ from shepherd.wire.llama.answer import AnswerOptions, Encoder, encode_error
 from shepherd.wire.openai.completions import MAX_CHOICES
 from shepherd.wire.openai.format import RESPONSE_FORMAT
 from shepherd.wire.openai.settings import RETURN_PROGRESS, TIMINGS_PER_TOKEN
-from shepherd.wire.sampling import GENERATION, limit_of, repeat_request, sampling_of, token_limit
-from shepherd.wire.speculation import speculation_of
+from shepherd.wire.sampling import GENERATION, computing_of, limit_of, repeat_request, sampling_of, token_limit
 from shepherd.wire.sse import MEDIA_TYPE
 from shepherd.wire.table import BOOLEAN, STRINGS, Field, FieldKind, body_schema, integer, read_fields
 from shepherd.wire.texts import TEXTS, decode_texts
@@ -63,7 +62,7 @@ def decode_request(body: Json) -> Decoded[AnswerOptions]:
         max_tokens=limit_of(given["n_predict"]),
         stop=given["stop"],
         lora=given["lora"],
-        **speculation_of(given),
+        **computing_of(given),
         schema=form.schema,
         strict_schema=form.strict,
         grammar=form.grammar,

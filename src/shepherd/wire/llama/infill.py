@@ -10,8 +10,7 @@ from __future__ import annotations
 from shepherd.core import Completion, InvalidRequest, Request
 from shepherd.wire.base import Decoded, Fields, Json
 from shepherd.wire.llama.answer import AnswerOptions, Encoder, encode_error
-from shepherd.wire.sampling import GENERATION, limit_of, sampling_of, token_limit
-from shepherd.wire.speculation import speculation_of
+from shepherd.wire.sampling import GENERATION, computing_of, limit_of, sampling_of, token_limit
 from shepherd.wire.table import STRING, Field, FieldKind, body_schema, read_fields
 
 __all__ = ["Encoder", "decode_request", "encode_error", "encoder"]
@@ -49,7 +48,7 @@ def decode_request(body: Json) -> Decoded[AnswerOptions]:
         max_tokens=limit_of(given["n_predict"]),
         stop=given["stop"],
         lora=given["lora"],
-        **speculation_of(given),
+        **computing_of(given),
         archive=False,  # no turn of any conversation
         recall=False,
     )

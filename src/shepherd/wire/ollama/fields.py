@@ -18,8 +18,7 @@ from shepherd.core.limit import INT64_MAX
 from shepherd.media import image, sound
 from shepherd.wire.base import Fields, Json, field_error, public_error, shown, wrong
 from shepherd.wire.openai.format import ANY_OBJECT
-from shepherd.wire.sampling import SAMPLING, STOP, sampling_of
-from shepherd.wire.speculation import SPECULATIVE, speculation_of
+from shepherd.wire.sampling import COMPUTING, SAMPLING, STOP, computing_of, sampling_of
 from shepherd.wire.table import BOOLEAN, STRING, Field, FieldKind, body_schema, inside, integer
 
 logger = logging.getLogger(__name__)
@@ -155,7 +154,7 @@ _THINK = {"type": ["boolean", "string", "null"]}
 _OPTIONS = inside(
     *SAMPLING,
     STOP,
-    SPECULATIVE,
+    *COMPUTING,
     Field("num_predict", integer(-2, INT64_MAX), "Tokens at most; 0, -1 and -2 = no limit."),
     Field("num_ctx", integer(), "Ignored: the configuration sets the length of a conversation."),
 )
@@ -187,7 +186,7 @@ def common_settings(given: Json) -> Json:
         "sampling": sampling_of(options),
         "max_tokens": options["num_predict"] if (options["num_predict"] or 0) > 0 else None,
         "stop": options["stop"],
-        **speculation_of(options),
+        **computing_of(options),
         "reasoning": given["think"],
         "schema": given["format"],
         "logprobs": (given["top_logprobs"] or 0) if given["logprobs"] else None,

@@ -6,8 +6,7 @@ from shepherd.core import ReasoningLevel
 from shepherd.core.request import salted
 from shepherd.wire.base import Fields, Json, field_error
 from shepherd.wire.openai.format import Format
-from shepherd.wire.sampling import limit_of, sampling_of
-from shepherd.wire.speculation import speculation_of
+from shepherd.wire.sampling import computing_of, limit_of, sampling_of
 from shepherd.wire.table import BOOLEAN, STRING, Field, FieldKind, inside
 
 EFFORTS: dict[str, ReasoningLevel] = {
@@ -90,7 +89,7 @@ def request_settings(given: Json, form: Format, max_tokens: int | None) -> Json:
         "max_tokens": limit_of(max_tokens),
         "stop": given["stop"],
         "lora": given["lora"],
-        **speculation_of(given),
+        **computing_of(given),
         "schema": form.schema,
         "strict_schema": form.strict,
         "grammar": form.grammar,
