@@ -169,6 +169,8 @@ class Request:
     """Most tokens that are drafted at a time from what the conversation holds; 0: none. None: as the cache does."""
     predicted: tuple[str, ...] = ()
     """Texts that the client expects in the answer: drafts come from them, too."""
+    repeatable: bool | None = None
+    """True: the same tokens each time, from a cache whose answers are repeatable, or no answer."""
     completion: Completion | None = None
     """A bare prompt in place of messages."""
     logprobs: int | None = None

@@ -96,7 +96,7 @@ def sampling_of(given: Json) -> Sampling:
 
 def computing_of(given: Json) -> Json:
     """Arguments of `Request`, from the values of a table that holds `COMPUTING`."""
-    return speculation_of(given)
+    return {**speculation_of(given), "repeatable": given["repeatable"]}
 
 
 def _decode_stop(body: Fields, key: str) -> tuple[str, ...]:
@@ -149,7 +149,10 @@ LORA = Field(
     "Adapters by id or name, and their scales; others are off (llama-server).",
     default=(),
 )
-COMPUTING = (*SPECULATION, PREDICTION)
+REPEATABLE = Field(
+    "repeatable", BOOLEAN, "True: from a cache of the model whose answers are repeatable; refused where there is none."
+)
+COMPUTING = (*SPECULATION, PREDICTION, REPEATABLE)
 """How an answer is computed, on every path."""
 GENERATION = (MODEL, STREAM, *SAMPLING, STOP, LORA, *COMPUTING)
 

@@ -107,6 +107,53 @@ async def test_two_caches_share_one_models_weights_and_answer_at_once(tmp_path: 
     await app.aclose()
 
 
+CACHES = """
+[models.lamb]
+path = "embedded"
+[caches.usual]
+model = "lamb"
+n_ctx = 512
+[caches.exact]
+model = "lamb"
+n_ctx = 512
+repeatable = true
+[models.other]
+path = "embedded"
+load = "demand"
+[caches.third]
+model = "other"
+n_ctx = 512
+[providers.away]
+type = "openai"
+base_url = "http://127.0.0.1:9/v1"
+api_key = "k"
+"""
+
+
+async def test_an_answer_that_must_be_repeatable_comes_from_such_a_cache_of_its_model_or_not_at_all(
+    tmp_path: Path,
+) -> None:
+    async with loaded(make(tmp_path, CACHES)) as app:
+
+        async def answered_by(model: str, repeatable: bool | None) -> str:
+            before = jobs(app)
+            request = Request(model, (Message.user("Hello!"),), max_tokens=1, repeatable=repeatable)
+            async with aclosing(app.conversations.stream(request, endpoint="")) as events:
+                async for _ in events:
+                    pass
+            (cache,) = [name for name, n in jobs(app).items() if n > before[name]]
+            return cache
+
+        for model in ("lamb", "usual"):
+            assert [await answered_by(model, each) for each in (None, False, True)] == ["usual", "usual", "exact"]
+        assert [await answered_by("exact", each) for each in (None, False, True)] == ["exact"] * 3
+        with pytest.raises(InvalidRequest, match="no cache of the model 'other' gives repeatable answers") as raised:
+            await answered_by("other", True)
+        assert raised.value.field == "repeatable"
+        with pytest.raises(InvalidRequest, match="come from models of this machine, and 'away' is a provider"):
+            await answered_by("away/m", True)
+
+
 @pytest.mark.parametrize("text", ["true", "false", "'auto'"])
 async def test_the_engine_drafts_as_the_configuration_says(tmp_path: Path, text: str) -> None:
     async with loaded(make(tmp_path, f"speculate = {text}")) as app:

@@ -182,6 +182,14 @@ def test_a_request_that_a_program_makes_has_the_same_limits(name: str, value: An
     assert caught.value.field == name
 
 
+@every_path
+@pytest.mark.parametrize("given", [True, False, None])
+def test_every_path_reads_whether_the_answer_must_be_repeatable(decode: Decode, given: bool | None) -> None:
+    assert decode({"repeatable": given}).repeatable is given
+    with pytest.raises(InvalidRequest, match=r'repeatable must be true or false, not "yes"'):
+        decode({"repeatable": "yes"})
+
+
 def test_each_choice_has_the_drafts_of_the_request() -> None:
     requests = chat.decode_request(MESSAGES | {"n": 2, "speculative": 3, "prediction": expecting("a")}).requests
     assert [(each.speculate, each.predicted) for each in requests] == [(3, ("a",))] * 2
@@ -197,7 +205,7 @@ def test_each_choice_has_the_drafts_of_the_request() -> None:
 )
 def test_a_provider_gets_what_its_protocol_has(surface: str, encode: Callable[..., Json], kept: list[str]) -> None:
     given: Json = {"speculative": 4, "prediction": expecting("a")}
-    given |= {"speculative.n_max": 4, "speculative.n_min": 1, "speculative.p_min": 0.5}
+    given |= {"speculative.n_max": 4, "speculative.n_min": 1, "speculative.p_min": 0.5, "repeatable": False}
     body = encode(ALL[surface]({"model": "m", **given}), ENDPOINT)
     assert {name: value for name, value in body.items() if name in given} == {name: given[name] for name in kept}
 

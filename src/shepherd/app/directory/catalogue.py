@@ -102,6 +102,7 @@ class Catalogue:
         self._models = {cache.name: cache.model for cache in config.caches}
         self._digesting = {each.name for each in config.caches if each.digest}
         self._digesting |= {each.name for each in config.providers if each.digest}
+        self._repeatable = {each.name for each in config.caches if each.repeatable}
         self._serves_pulled = bool(config.caches) and not config.has_own_routes
         """Routes of the user say all that there is."""
         self._pulled: dict[str, _Served] = {}
@@ -119,12 +120,15 @@ class Catalogue:
         """The rule of a request, and the request as the rule and its alias, if it names one, have it. `endpoint` None:
         to the model of exactly this name, and no rule; `route`: this rule, and no other.
 
-        Raises: `UnknownModel`; with `endpoint` None `InvalidRequest` for a model that cannot chat.
+        Raises: `UnknownModel`; `InvalidRequest` with `endpoint` None for a model that cannot chat, and where the answer
+        must be repeatable, and the model has no cache for that.
         """
         model = request.model
         await self._look_for(model)
         if route is None:
             route = self._route_by_name(model) if endpoint is None else self._route(model, endpoint)
+        if request.repeatable:
+            route = self._repeatable_route(route)
         meaning = self.names.meaning(model)
         return route, route.fill(request if meaning == model else replace(request, model=meaning))
 
@@ -315,6 +319,25 @@ class Catalogue:
             self.refuse_to_chat(entry.name)
         return Route(cache)
 
+    def _repeatable_route(self, route: Route) -> Route:
+        """The rule, with a cache of its model whose answers are repeatable."""
+        if route.target in self._repeatable:
+            return replace(route, fallback=())
+        if (model := self._models.get(route.target)) is None:
+            raise InvalidRequest(
+                f"repeatable answers come from models of this machine, and {route.target!r} is a provider; leave "
+                "repeatable out, or name another model",
+                field="repeatable",
+            )
+        cache = next((cache for cache, of in self._models.items() if of == model and cache in self._repeatable), None)
+        if cache is None:
+            raise InvalidRequest(
+                f"no cache of the model {model!r} gives repeatable answers; leave repeatable out, or configure one: "
+                "[caches.NAME] with repeatable = true",
+                field="repeatable",
+            )
+        return replace(route, target=cache, fallback=())
+
     # what there is
 
     @property
@@ -418,6 +441,7 @@ class Catalogue:
             self._pool.add(self.registry.residencies())
             self._models = {**self._models, cache.name: cache.model}
             self._digesting |= {cache.name} if cache.digest else set()
+            self._repeatable |= {cache.name} if cache.repeatable else set()
             return cache
 
     def add_provider(self, spec: str) -> str | None:
