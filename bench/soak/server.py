@@ -1,8 +1,8 @@
 """The servers of a soak: their configuration, their processes, and what one reports when it hangs.
 
-The warm server has everything switched on, and room for little: caches of a few conversations, tiers and a memory that
-overflow within minutes. The cold one has the same models and contexts and nothing else; a cache is emptied before each
-request. Both are children of the soak, on free ports, with all their files in a temporary folder.
+The warm server has everything switched on, drafts too, and room for little: caches of a few conversations, tiers and a
+memory that overflow within minutes. The cold one has the same models and contexts and nothing else; a cache is emptied
+before each request. Both are children of the soak, on free ports, with all their files in a temporary folder.
 """
 
 from __future__ import annotations
@@ -85,18 +85,20 @@ n_threads = 1
 """
 
 
-def _models(folder: Path, *, sees: bool) -> str:
+def _models(folder: Path, *, sees: bool, speculate: bool) -> str:
     """The models and caches of both servers; the one that sees has random weights, and its files are made here."""
+    cache = f"""n_ctx = {N_CTX}
+sequences = {SEQUENCES}
+queue = {QUEUE}
+speculate = {str(speculate).lower()}
+"""
     made = f"""
 [models.lamb]
 path = "embedded"
 n_threads = 1
 [caches.main]
 model = "lamb"
-n_ctx = {N_CTX}
-sequences = {SEQUENCES}
-queue = {QUEUE}
-"""
+{cache}"""
     if not sees:
         return made
     from tests.unit.engine.tiny_projector import write_seeing
@@ -105,10 +107,7 @@ queue = {QUEUE}
     return f"""{made}
 {eyes(model, projector)}[caches.eyes]
 model = "eyes"
-n_ctx = {N_CTX}
-sequences = {SEQUENCES}
-queue = {QUEUE}
-"""
+{cache}"""
 
 
 def configuration(folder: Path, switches: Switches) -> str:
@@ -127,7 +126,7 @@ def configuration(folder: Path, switches: Switches) -> str:
         )
     )
     ram, disk = (RAM_BYTES, "true") if switches.tiers else (0, "false")
-    return f"""{_models(folder, sees=switches.pictures)}
+    return f"""{_models(folder, sees=switches.pictures, speculate=True)}
 [kv]
 ram_bytes = {ram}
 disk = {disk}
@@ -149,7 +148,7 @@ responses_bytes = {RESPONSES_BYTES}
 def cold_configuration(folder: Path, switches: Switches) -> str:
     """That of the cold one."""
     routes = f'[[routes]]\nmatch = "{SEES}"\ncache = "eyes"\n' if switches.pictures else ""
-    return f"""{_models(folder, sees=switches.pictures)}
+    return f"""{_models(folder, sees=switches.pictures, speculate=False)}
 [kv]
 ram_bytes = 0
 folder = "{folder / "cold-kv"}"
