@@ -2,8 +2,6 @@
 
 A disk that is full fails no answer, unless the configuration wants that. So the failure must be seen elsewhere: the
 first of a row is a warning, and the server reports the state (`/health`, `/metrics`, a header of the answer).
-
-Not here: the attempts (`with_memory`), and the errors of the file (`memory.failure`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """A file as a part of a message: an image, a recording, or text that stands in front of what the user has written.
 
-    (name, bytes) ─ part_of ─▶ Image, Audio, or Text("File a.py: ...", aside)
-
-Not here: where the bytes come from: a path in a typed line (`cli/chat/attach.py`), the body of a request
-(`server/endpoints/chats.py`).
+(name, bytes) ─ part_of ─▶ Image, Audio, or Text("File a.py: ...", aside)
 """
 
 from __future__ import annotations

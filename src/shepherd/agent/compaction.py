@@ -10,8 +10,7 @@ messages have is left out; the rest, which clients add again, stands right behin
 Where a digest is wanted, the turns that a compaction clears stay for one more answer, so that the model can read them
 when it writes the digest.
 
-A provider that has compactions of its own gets requests of its own protocol as they came. Not here: what leaves
-(`EditingBackend.edit`), how a protocol writes an item (`wire`), and how a digest is written (`digest`).
+A provider that has compactions of its own gets requests of its own protocol as they came.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 The question is all that the prompt computes: what leaves is still in the cells. A digest whose conversation has left
 them is dropped, as is one that is empty. A request never waits for one: the job is a background job of the engine.
-
-Not here: where digests are stored (`compaction_store`), and which requests get them (`compaction`).
 """
 
 from __future__ import annotations

@@ -11,8 +11,6 @@ every call has its result, and a turn without any part leaves no trace.
 Turns that have left the model's context stay in the transcript: it is sent whole at every turn, and the back end finds
 in it what it still holds. A notice at the head of the next user message reports them to the model (C29). It stays
 there, so that every prompt begins like the one before.
-
-Not here: what happens within a turn (`turn.py`), and how a conversation is saved in a file (`storage.py`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """A conversation as a file: Markdown and HTML for people, JSON and JSON Lines for programs.
 
-    FORMATS: suffix ─▶ (messages, system, model) ─▶ text
-
-Not here: the file from which a conversation continues (`agent/storage.py`).
+FORMATS: suffix ─▶ (messages, system, model) ─▶ text
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 
 However a turn ends, by a failure or by a caller that stops reading, its messages are a valid transcript: complete parts
 are kept, and every call has a result, the real one where the call has ended.
-
-Not here: the conversation (`session.py`), and the checks between a call and its tool (`tools/toolbox.py`).
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ The messages of a request are stored, durably, before its answer begins. So an e
 it only marks. What is recalled stands in front of the newest user message, and stays there. A client sends its history
 without our quotes, so they are kept here and put back at every turn: the prompt begins like the one before (M4). A
 quote that is no longer kept costs a prefill, nothing else.
-
-Not here: what is worth recalling (`memory.recall`), and which users have a memory (`memory.users`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     request without tools ─▶ turn ─▶ Started text [calls: hidden, carried out here] text ... Finished
 
 For HTTP clients, where the operator allows it (`--use-tools`). A request with tools of its own passes unchanged, since
-its client carries out the calls (C7). Not here: the turn itself (`turn.py`).
+its client carries out the calls (C7).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The kinds of IP addresses: public, private, and those that nothing may call. Pure.
-
-Not here: the addresses of a name, and what may be called (`tools/sandbox/network.py`, `engine/llamacpp/rpc.py`).
-"""
+"""The kinds of IP addresses: public, private, and those that nothing may call. Pure."""
 
 from __future__ import annotations
 

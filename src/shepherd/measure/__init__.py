@@ -5,6 +5,6 @@
 
 Open first: `metrics.py` and `session.py` for bench; `space.py` (the settings) and `search.py` (which are compared next;
 pure) for optimize. Both: `statistics.py` (medians, intervals, ratios; pure), `trial.py` (one candidate in one child).
-Not here: the commands and their output (`cli/command`). *Sample*: one measurement of a metric. *Candidate*: one value
-for each setting. *Pair*: a candidate and the best one, measured one right after the other.
+*Sample*: one measurement of a metric. *Candidate*: one value for each setting. *Pair*: a candidate and the best one,
+measured one right after the other.
 """

@@ -2,8 +2,7 @@
 
     Prompts ─ request ─▶ Side.stream ─ events, with the clock ─▶ Timed ─▶ samples
 
-A prompt is never the same twice, also not in another run: a server may have kept the one of yesterday. Not here: which
-step is done when (`session.py`).
+A prompt is never the same twice, also not in another run: a server may have kept the one of yesterday.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 The type that a client names proves nothing, and a decoder needs memory for as many pixels as the header promises: both
 are read here before anything decodes the file. A walk takes at most a number of steps that grows with the file, so a
-file of a million empty blocks costs milliseconds. Not here: which files are accepted (`app/media.py`).
+file of a million empty blocks costs milliseconds.
 """
 
 from __future__ import annotations

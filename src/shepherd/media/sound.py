@@ -4,8 +4,7 @@
 
 The type that a client names proves nothing, and a decoder takes memory for as many samples as a header promises: what
 is promised is read here first, and `SoundFile.stream` gives a decoder nothing that was not checked: no tags, no other
-blocks, no bytes behind the sound. A walk takes a bounded number of steps. Not here: which recordings are accepted
-(`app/media.py`).
+blocks, no bytes behind the sound. A walk takes a bounded number of steps.
 
 Sources: Microsoft's multimedia standards update (RIFF, 1994), RFC 9639 (FLAC), ISO 11172-3 and 13818-3 (MPEG layer
 III), id3.org (ID3v2), and the tag of Xing and LAME in the first frame of an MP3 file.

@@ -8,8 +8,7 @@ ones before the model again; `search` finds the others.
         memory.search("what is the cat called")[0].user_message
 
 Open first: `store.py` (the whole interface), then `records.py` (what it takes and returns), `archive/` (writing),
-`search/`, `recall/` and `transfer/` (export, import). Not here: when a request is archived and where recalled text goes
-in a prompt (`agent/with_memory.py`), and the HTTP and command line interfaces.
+`search/`, `recall/` and `transfer/` (export, import).
 
 Words: an *entry* is a message to be stored; a *turn* is a user's message and all up to the next one; a *fact* is a
 value with a key. A name is imported on first use.

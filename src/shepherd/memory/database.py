@@ -1,7 +1,4 @@
-"""A private SQLite file of a program: opened, or made; what another program or version wrote is refused.
-
-Not here: the archive of messages, which has its own file (`schema`).
-"""
+"""A private SQLite file of a program: opened, or made; what another program or version wrote is refused."""
 
 from __future__ import annotations
 

@@ -5,9 +5,6 @@ with its own document frequencies: answers have twenty times as much text, which
 FTS5 tables store no text: they read the view `fts_source`.
 
 The text of `_TABLES`, comments included, is part of the file format: SQLite keeps it in the file.
-
-Not here: when rows are written (`memory/archive/history.py`, `memory/archive/index.py`), and by which thread
-(`writer.py`).
 """
 
 from __future__ import annotations

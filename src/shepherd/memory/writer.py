@@ -6,8 +6,6 @@
 A result means that the changes are on disk. A job that fails affects only its own future. If a commit fails, each job
 of its group runs again alone, so that one that is too large for the disk does not fail the others. The writer works
 again as soon as the disk does.
-
-Not here: the jobs (`memory/archive/history.py` and its neighbours), and upkeep (`memory/archive/upkeep.py`).
 """
 
 from __future__ import annotations

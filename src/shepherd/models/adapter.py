@@ -3,8 +3,7 @@
     file + Header of the model ─ read_adapter ─▶ Adapter, or one `ConfigError` that says what the file is for
 
 A LoRA adds a product of two small matrices to some of the model's; a control vector adds a direction to the state
-behind each layer. The library compares less than it needs: what it only asserts is compared here. Not here: when one is
-used (`backends/local/adapters.py`), how the library gets it (`engine/llamacpp/adapter.py`).
+behind each layer. The library compares less than it needs: what it only asserts is compared here.
 """
 
 from __future__ import annotations

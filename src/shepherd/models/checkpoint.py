@@ -4,7 +4,7 @@
 
 Two kinds: an *engine* that `trtllm-build` made (`rankN.engine`, one file per GPU), and a Hugging Face *checkpoint*
 (`*.safetensors`). Nothing in a file is trusted: each fault is one `ConfigError` that names the file, the field and the
-cure. Not here: the vocabulary (`engine/trtllm/vocabulary.py`), how the library is started (`engine/trtllm/launch.py`).
+cure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Names that clients have given to models (`POST /api/copy`): a file beside the pulled models, for all programs.
 
-The user's configuration is never written. Not here: which names may be given (`app/directory/names.py`), aliases of the
-configuration (`config/aliases.py`).
+The user's configuration is never written.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The draft model of a model: a smaller one with the same tokens, which guesses what the model will write.
 
-    models.NAME.draft ─▶ header ─▶ check ─▶ DraftFile: what is loaded, and the memory that it takes
-
-Not here: the guesses (`engine/draft_model.py`).
+models.NAME.draft ─▶ header ─▶ check ─▶ DraftFile: what is loaded, and the memory that it takes
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """A model as its GGUF files describe it, read without loading the library: metadata, shapes, shards.
 
-    a file, one of its shards, or a folder ── shards ──▶ files ── read_file ──▶ Header
-
-Not here: the format of one file (`gguf_file.py`), where files are found (`catalog.py`), the memory that a model needs
-(`sizing.py`), whether the library survives what a file says of its model (`soundness.py`, `engine/llamacpp/trial.py`).
+a file, one of its shards, or a folder ── shards ──▶ files ── read_file ──▶ Header
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 
 An array (a vocabulary has 150,000 strings) is stepped over: its length is kept, its values are decoded on demand. No
 count or length is trusted: each is compared with the size of the file before anything is allocated, and every fault
-becomes one `ConfigError` that names the file. Not here: what the header means, models of several files (`gguf.py`).
+becomes one `ConfigError` that names the file.
 """
 
 from __future__ import annotations

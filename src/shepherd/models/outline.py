@@ -3,8 +3,7 @@
     config.json ── header_of ──▶ gguf.Header ── in_format("Q4_K_M") ──▶ gguf.Header
 
 It has what decides memory and speed: layers, heads, experts, windows, the shapes of the matrices. It names no file that
-could be loaded. Layers of kinds that are not known here are refused, never taken for others. Not here: what follows
-from a header (`sizing.py`, `plan.py`).
+could be loaded. Layers of kinds that are not known here are refused, never taken for others.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ A step makes one token for each user. It reads every weight that a token needs o
 the cached keys and values of all of them; so its time is bytes / bandwidth, until the arithmetic of many users takes
 longer (the roofline of Williams, Waterman and Patterson, 2009; for transformers Pope et al., "Efficiently Scaling
 Transformer Inference", 2022). A prompt is computed hundreds of tokens at a time: its time is arithmetic / rate.
-Not here: the memory (`sizing.py`), the known machines (`machines.py`), what this machine does (`measure/speed.py`).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     mmproj = "none"     no projector: the model reads text only
     not set             beside the model: named after it, or in a folder that holds no other model; in Ollama's manifest
 
-Pure but for reading files. Not here: loading one, and whether its numbers fit the model (`engine/llamacpp/projector`).
+Pure but for reading files.
 """
 
 from __future__ import annotations

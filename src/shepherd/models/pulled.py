@@ -12,7 +12,7 @@
 
 A model's folder is made in `.partial` and appears by one rename, so it is whole from its first moment; `remove` takes
 it away by one rename, too. No file is shared between models but by hard links: a folder can be removed without a look
-at the others. `find` in `catalog.py` knows these models by the names in their records. Not here: the transfer (`pull`).
+at the others. `find` in `catalog.py` knows these models by the names in their records.
 """
 
 from __future__ import annotations

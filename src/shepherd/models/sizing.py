@@ -4,7 +4,7 @@
 
 The header says what a model needs before it is loaded. `fit` follows the library's own allocations: exactly for the
 weights, the cells and the states, within a few per cent for the buffers of a computation (`bench/models/memory_fit.py`
-compares them). Not here: loading and unloading (`app/model_pool.py`).
+compares them).
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ processes share.
     installed.py  how this program was installed
     files.py      replaces a file as a whole; locks one against other processes
 
-Open first: `tree.py`. Not here: what a tool may see and reach (`tools/sandbox`), an engine in another process
-(`engine/worker`). *Tree*: a process and all its descendants. *Verdict*: the result of a child, kept in a file.
+Open first: `tree.py`. *Tree*: a process and all its descendants. *Verdict*: the result of a child, kept in a file.
 *Deadline*: processor time after which a child is killed.
 """

@@ -8,8 +8,6 @@ A regular expression of Python may never end, holds the interpreter's lock, and 
 exhaust a stack. `run_isolated` applies a model's patterns (JSONPath, JSON Schema) and reads foreign pages, for a
 fraction of a second per call. `convert_isolated` is the same for bytes, such as files of images. Models are tried with
 `command` alone (`engine/llamacpp/trial.py`).
-
-Not here: programs that the model wants to run (`tools/builtin/shell.py`).
 """
 
 from __future__ import annotations

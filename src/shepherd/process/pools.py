@@ -6,8 +6,7 @@
                                                       the folders of models, the names of hosts
 
 A client can fill one pool, with slow pictures for example; then pictures wait for each other, and texts, searches and
-vectors do not. A kind is what clients can make slow by itself, so a new kind of slow work is a new row. Not here: the
-threads of engines and of projectors, of which each has its own.
+vectors do not. A kind is what clients can make slow by itself, so a new kind of slow work is a new row.
 """
 
 from __future__ import annotations

@@ -10,8 +10,6 @@ of pauses, so that a thread and an event loop can both drive it.
 A member is a process of the same group or session, a descendant, a process that was a member before, or one with the
 mark of the tree in its environment, which daemons inherit. Not found are a daemon that has wiped its environment, and
 a process of another user (`sudo`).
-
-Not here: the output of the processes, and their end when this program is killed (`guardian.py`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The vocabulary of tools: the effect, the result and the error of a call, and the questions to a person.
 
-    Question ─▶ Person.allow ─▶ Verdict          a permission
-    Form ─▶ Person.fill ─▶ values                a request of an MCP server
-
-Not here: what a tool is, and what a call may use (`tool.py`).
+Question ─▶ Person.allow ─▶ Verdict          a permission
+Form ─▶ Person.fill ─▶ values                a request of an MCP server
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@
     files_review, ...                                prompts of the user's own MCP servers
 
 A resource needs the permission of the tool that shows the same: `get_fact`, `search_memory`, `read_resource`. Where
-that tool is not offered, there is no resource. Not here: the protocol (`server/endpoints/mcp.py`), and which tools are
-offered (`app`).
+that tool is not offered, there is no resource.
 """
 
 from __future__ import annotations

@@ -10,8 +10,6 @@
 
 The program has one `Registry.instance()`, to which `register_tool` adds; all registries that were found get what is
 added there. No threads: one event loop, or one thread.
-
-Not here: what can be a tool (`user_tools.py`), which tools are offered (`selection.py`), and calls (`toolbox.py`).
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ A plain function runs in a thread of its own. The first parameter may be a `Tool
 types that JSON can express are accepted: str, int, float, bool, None, Any, Literal, list, tuple[T, ...], dict,
 TypedDict, unions of those, and `Annotated[T, "description", {"minimum": 1}]`. `T | None = None` is a T that may be left
 out.
-
-Not here: whether a call's arguments fit (`arguments.py`).
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
     Toolbox: the tools of one conversation; everything between a model's call and `run` (toolbox.py)
 
 `Models` and `McpServers` are protocols: their implementations import this file.
-
-Not here: how a function becomes a tool (`signature.py`), and which tools there are (`registry.py`).
 """
 
 from __future__ import annotations

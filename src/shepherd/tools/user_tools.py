@@ -1,14 +1,12 @@
 """The things that can be a tool: a function, or a class of the seeds' form; and those in a module.
 
-    class Shout(Tool):                                     `shepherd.tools.Tool` is `CustomTool`
-        name = "shout"                                     attributes or methods; `unsanitized_name` is the name, too
-        description = "Say it louder."
-        parameters = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+class Shout(Tool):                                     `shepherd.tools.Tool` is `CustomTool`
+    name = "shout"                                     attributes or methods; `unsanitized_name` is the name, too
+    description = "Say it louder."
+    parameters = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 
-        def execute(self, args):                           or `async def`; a dict, text or a `Result`
-            return {"said": args["text"].upper()}
-
-Not here: how a function becomes a tool (`signature.py`).
+    def execute(self, args):                           or `async def`; a dict, text or a `Result`
+        return {"said": args["text"].upper()}
 """
 
 from __future__ import annotations

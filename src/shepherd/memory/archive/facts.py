@@ -6,8 +6,6 @@
                                            └▶ reject  ─▶ cleared: never proposed again, and its words are deleted
 
 Facts are small and matter more than messages: they are never pruned.
-
-Not here: how candidates are found in a user's text, and how a model sees the profile (`recall/profile.py`).
 """
 
 from __future__ import annotations

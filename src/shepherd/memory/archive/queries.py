@@ -1,4 +1,4 @@
-"""Reads messages, conversations and counts from the archive. Not here: search."""
+"""Reads messages, conversations and counts from the archive."""
 
 from __future__ import annotations
 

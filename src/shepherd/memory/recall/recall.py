@@ -7,8 +7,6 @@ little with the question, or no more than a message in the context; if the conte
 comes from a tool, a file or the web, or answers a tool's result; or if its conversation was cleared. Quotes are data
 and cannot leave their quotation marks (`quotation.py`). They are in the order of time, so that of two values the newer
 one comes last.
-
-Not here: which messages answer a question (`ranking.py`), and where the block goes (`agent/with_memory.py`).
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
     query ─▶ terms ─▶ postings ─▶ scoring ─▶ ranking (with vectors and a reranker, if there are any) ─▶ search
 
-Open first: `search.py` (the results), then `ranking.py` (the whole way of a question). Not here: what is put before a
-model without its asking (`memory/recall`), and how messages get into the index (`memory/archive/index.py`).
+Open first: `search.py` (the results), then `ranking.py` (the whole way of a question).
 
 Words: a *term* is one word or phrase of the question, a *form* one way to write it; a *posting* is a message that has
 a term; an *exchange* is a question with its answer.

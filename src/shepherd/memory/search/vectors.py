@@ -6,8 +6,6 @@
 The bits select the closest vectors, and the int8 numbers order them. Together they take a little more than a quarter of
 the space of the vectors, and find 99 of 100 messages that the vectors would find (all-MiniLM-L6-v2, ten of 3,000).
 Nothing is trained, and nothing is rebuilt.
-
-Not here: how texts become vectors (an `Embedder` of a higher layer), and the weight of vectors (`ranking.py`).
 """
 
 from __future__ import annotations

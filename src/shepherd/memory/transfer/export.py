@@ -1,10 +1,8 @@
 """The archive as JSON Lines: an exact copy, but for vectors, which can be computed again.
 
-    {"type": "conversation", "uuid": …}        before its messages, and after the one it branched off
-    {"type": "message", "uuid": …, "seq": …}   `uuid` is that of its conversation
-    {"type": "fact", "key": …}
-
-Not here: how the lines are checked when they are imported (`export_lines.py`).
+{"type": "conversation", "uuid": …}        before its messages, and after the one it branched off
+{"type": "message", "uuid": …, "seq": …}   `uuid` is that of its conversation
+{"type": "fact", "key": …}
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The shape of an object decides its kind (`SHAPES`), so one file may hold several kinds. The exports of ChatGPT and
 Claude may hold a tree of messages: the branch that its user sees is imported, those of abandoned branches are counted.
-A model's thoughts are left out, since the user does not see them either. Not here: messages (`messages.py`).
+A model's thoughts are left out, since the user does not see them either.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     file, folder, zip ─▶ `members` ─▶ objects: a line, or an element of an array ─▶ `read_object` ─▶ items
 
 Files are read in chunks, since an export may be larger than the machine's memory. An object that cannot be read becomes
-an `ImportProblem` with its place; reading continues with the next one. Not here: what is stored (`merge.py`).
+an `ImportProblem` with its place; reading continues with the next one.
 """
 
 from __future__ import annotations

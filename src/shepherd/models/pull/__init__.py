@@ -5,6 +5,6 @@
 
 Open first: `pull.py` (the one pass), then `plan.py` (what it works on). `huggingface_hub` lists a repository,
 and brings tokens, endpoint and offline mode; the bytes of every source go through `transfer.py`, which takes up what an
-earlier process left, and checks them. Not here: where pulled models are (`models/pulled.py`). *Source*: where a model
-comes from. *Plan*: the files that it consists of. *Staged*: whole and checked, but not yet in its place.
+earlier process left, and checks them. *Source*: where a model comes from. *Plan*: the files that it consists of.
+*Staged*: whole and checked, but not yet in its place.
 """

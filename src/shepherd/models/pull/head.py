@@ -4,7 +4,7 @@
     a repository without GGUF files ─ GET config.json ─▶ Fields
 
 A file in GGUF begins with all that describes it; a vocabulary makes that some megabytes. What was not transferred is a
-hole of the file's real size, so every check of the reader holds. Not here: a pull (`pull.py`).
+hole of the file's real size, so every check of the reader holds.
 """
 
 from __future__ import annotations

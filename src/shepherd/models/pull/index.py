@@ -7,7 +7,7 @@
 No index is built in: without a configured one, and without pip or uv on this machine, there is none. Further indexes
 come before the default one, as uv orders them; the first that has a package gives it, so that a package of the same
 name at another host is never mixed in. The pyproject.toml and uv.toml of a folder do not count: a folder that was
-cloned could name a host of its own. Not here: what an index answers (`release.py`).
+cloned could name a host of its own.
 """
 
 from __future__ import annotations

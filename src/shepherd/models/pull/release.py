@@ -4,8 +4,7 @@
     ── GET, its last bytes ──▶ its size, and that it holds one model ──▶ Plan
 
 The newest release counts that is neither a pre-release nor withdrawn ("yanked"); a withdrawn one is taken where its
-version is named. A model is for every platform: of several wheels the first is one for any (`py3-none-any`). Not here:
-which indexes (`index.py`), what is in a wheel (`wheel.py`).
+version is named. A model is for every platform: of several wheels the first is one for any (`py3-none-any`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The bytes of one file over HTTP, from where an earlier transfer ended.
 
-    PartialFile (on disk, with its hash so far) ◀── receive ── GET, Range: bytes=N-
-    patiently: repeats after a pause while the failure may pass; progress resets the count of attempts
-
-Not here: which files (`plan.py`), where they go (`staging.py`), how hosts are reached (`network.py`).
+PartialFile (on disk, with its hash so far) ◀── receive ── GET, Range: bytes=N-
+patiently: repeats after a pause while the failure may pass; progress resets the count of attempts
 """
 
 from __future__ import annotations

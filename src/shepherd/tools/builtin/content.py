@@ -2,8 +2,7 @@
 
     sniff(head) ─▶ text encoding | "PNG image"        blocks ─▶ in_utf8 ─▶ read_lines ─▶ Lines
 
-A file is read in blocks and never whole: it may have any size, and be one line. Not here: which files may be opened
-(`tools/sandbox/roots.py`).
+A file is read in blocks and never whole: it may have any size, and be one line.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The file tools: read, write, edit, delete, list, and whether there is one.
 
 Names, arguments and results are the seeds' (requirements 3.2); other names by which models know them are aliases.
-Nothing outside the roots can be reached (`tools/sandbox/roots.py`). Not here: the search in a tree (`search.py`).
+Nothing outside the roots can be reached (`tools/sandbox/roots.py`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@
                                                          since one may never end; plain text: here
 
 Links are not followed; binary files and the folders that `tools/sandbox/tree.py` skips are not searched.
-Not here: one file as a whole (`files.py`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """`execute_command`: runs a shell command, and ends it with everything that it has started.
 
-    command ─▶ bash in a session of its own, no input, no secrets ─▶ HeadAndTail of stdout and stderr ─▶ text
-                    └─ at its end, at the deadline, when cancelled: ProcessTree.ending() ─▶ TERM, after 2 s KILL
-
-Not here: whether a command may run at all (`tools/permission.py`).
+command ─▶ bash in a session of its own, no input, no secrets ─▶ HeadAndTail of stdout and stderr ─▶ text
+                └─ at its end, at the deadline, when cancelled: ProcessTree.ending() ─▶ TERM, after 2 s KILL
 """
 
 from __future__ import annotations

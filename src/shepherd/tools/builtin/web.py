@@ -7,8 +7,6 @@
 
 Proxies, cookies, `.netrc` and the like are not used: the request is exactly the one that the person has seen, and the
 address that was checked is the one that is called.
-
-Not here: whether a call may be made at all (`tools/permission.py`).
 """
 
 from __future__ import annotations

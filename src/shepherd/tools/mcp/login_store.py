@@ -2,8 +2,7 @@
 
     <state folder>/mcp/<digest of address, client and grant>.json        mode 0600
 
-The address of the server is part of the key, so a server of the same name at another address finds nothing. Not here:
-how a login is made or renewed (`login.py`, which imports the SDK).
+The address of the server is part of the key, so a server of the same name at another address finds nothing.
 """
 
 from __future__ import annotations

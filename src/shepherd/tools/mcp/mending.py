@@ -4,8 +4,7 @@
     session ◀── result ── mended ◀── server     what is valid stays as it is
 
 A session of the SDK drops a whole result for one wrong field. Here a wrong item becomes text, and a field of another
-name, kind or revision what it means. Answers of other requests pass unchanged. Not here: lines that are no messages
-(`framing`).
+name, kind or revision what it means. Answers of other requests pass unchanged.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
     browser ─▶ authorization server ─▶ http://127.0.0.1:PORT/callback?code=...&state=... ─▶ `Redirect`
 
-It listens on the loopback address only, answers one redirect, and closes. Not here: the exchange of the code for a
-token (the SDK's), and how a browser is opened (`cli/command/mcp.py`).
+It listens on the loopback address only, answers one redirect, and closes.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
 """What keeps a tool in its place: folders it may open, addresses it may reach.
 
-Open first: `roots.py` (files), `network.py` (addresses), `confinement.py` (what a command may see). Not here: how
-processes are started and ended (`process`).
+Open first: `roots.py` (files), `network.py` (addresses), `confinement.py` (what a command may see).
 """

@@ -6,8 +6,6 @@ The means is a Landlock domain (Linux 5.19) that forbids nothing else: the kerne
 and debuggers to everything outside of the domain, our whole chain of parents included. A domain also closes `mount`
 and, unless this program is root, `sudo`. Where the kernel has no Landlock, our own process alone closes itself
 (`PR_SET_DUMPABLE`). macOS has neither.
-
-Not here: the variables that a program itself gets (`tools/builtin/shell.py`).
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 
 A handle stays with its directory, even if the directory is renamed or replaced by a link. Without such handles
 (Windows), paths take their place, and each step first looks for a link.
-
-Not here: which directories may be opened, and where links lead (`roots.py`).
 """
 
 from __future__ import annotations

@@ -13,8 +13,7 @@
 Several programs may have one conversation open: each knows the changes of the others. Where two of them run a turn at
 the same time, one gets a copy of the conversation, and its changes go with it: each line names its writer. A change is
 written down before it happens, and a file is replaced in one step; so a program that dies in between leaves nothing
-half done, and `put_back` may be tried again. Not here: the files that may be changed (`roots.py`), and the turns
-(`app/commands/rewind.py`).
+half done, and `put_back` may be tried again.
 """
 
 from __future__ import annotations

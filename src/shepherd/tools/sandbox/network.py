@@ -5,8 +5,6 @@
 A name is looked up once, and the connection goes to the address that was checked: a name server that answers
 differently the second time (DNS rebinding) changes nothing. Numbers in other forms (decimal, octal, hexadecimal, IPv4
 within IPv6) change nothing either: the resulting address counts. A redirect is a new target, checked in the same way.
-
-Not here: the calls themselves (`tools/builtin/web.py`), which addresses are public (`core/address.py`).
 """
 
 from __future__ import annotations
