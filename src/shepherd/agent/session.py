@@ -42,7 +42,7 @@ from shepherd.core import (
     ToolSpec,
     Usage,
 )
-from shepherd.core.measured import Measured
+from shepherd.core.events import Measured
 from shepherd.tools.tool import Toolbox
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from shepherd.agent.turn import MAX_REPEATS, MAX_ROUNDS, CallProgress, CallReturned, run_turn
 from shepherd.backends.base import Backend
 from shepherd.core import CallDelta, CallEnded, CallStarted, Event, Finished, Request, Started, TextDelta
-from shepherd.core.measured import Measured
+from shepherd.core.events import Measured
 from shepherd.tools.tool import Toolbox
 
 

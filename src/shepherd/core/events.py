@@ -14,8 +14,9 @@ neighbours); the deltas of a call that parsed spell its arguments.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Literal
 
 from shepherd.core.edits import AppliedEdit
@@ -45,16 +46,7 @@ class Usage:
 
     def __add__(self, other: Usage) -> Usage:
         """Of two requests together."""
-        return Usage(
-            self.input + other.input,
-            self.cache_read + other.cache_read,
-            self.cache_write + other.cache_write,
-            self.output + other.output,
-            self.reasoning + other.reasoning,
-            self.recalled + other.recalled,
-            self.drafted + other.drafted,
-            self.accepted + other.accepted,
-        )
+        return Usage(*map(operator.add, astuple(self), astuple(other)))
 
     @property
     def prompt(self) -> int:
@@ -411,3 +403,27 @@ def replay(message: Message, *, model: str = "replay", reason: StopReason | None
             case _:
                 raise ValueError(f"an assistant message cannot hold {type(part).__name__}")
     yield Finished(reason or ("tool_calls" if message.calls else "end"))
+
+
+class Measured:
+    """Counts the tokens of a stream, of one answer or of a whole turn, while it comes. An answer that has not finished
+    counts one token for each piece that came."""
+
+    def __init__(self) -> None:
+        self.usage = Usage()
+        """Of the newest answer."""
+        self.total = Usage()
+        """Of all answers that have finished."""
+
+    def feed(self, event: object) -> None:
+        """Take the next event; events without tokens are passed over."""
+        match event:
+            case TextDelta() | CallDelta() | ReasoningDelta():
+                usage, is_thought = self.usage, isinstance(event, ReasoningDelta)
+                self.usage = replace(usage, output=usage.output + 1, reasoning=usage.reasoning + is_thought)
+            case Started(usage=usage):
+                self.usage = usage
+            case Finished(usage=usage):
+                self.usage, self.total = usage, self.total + usage
+            case _:
+                pass

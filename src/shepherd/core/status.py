@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -171,9 +172,7 @@ class Spent:
     """By the prices of the configuration."""
 
     def __add__(self, other: Spent) -> Spent:
-        return Spent(
-            self.input + other.input, self.cached + other.cached, self.output + other.output, self.money + other.money
-        )
+        return Spent(*map(operator.add, astuple(self), astuple(other)))
 
     @property
     def tokens(self) -> int:

@@ -16,8 +16,7 @@ from pathlib import Path
 import apsw
 
 from shepherd.core import ConfigError
-from shepherd.memory.database import connect, transaction, write_ahead
-from shepherd.memory.failure import failure
+from shepherd.memory.database import connect, failure, transaction, write_ahead
 
 APPLICATION_ID = 0x53485044
 """`SHPD`."""

@@ -29,7 +29,7 @@ from shepherd.memory.archive import notes, queries
 from shepherd.memory.archive.forget import Removed
 from shepherd.memory.archive.names import NamedHistory
 from shepherd.memory.archive.upkeep import Pruned, Upkeep
-from shepherd.memory.failure import failure
+from shepherd.memory.database import failure
 from shepherd.memory.location import default_path
 from shepherd.memory.records import Embedder, Entry, Fact, Hit, RankedMessage, State, Stats, StoredMessage
 from shepherd.memory.schema import open_file
@@ -39,7 +39,7 @@ from shepherd.memory.search.reranking import Reranking
 from shepherd.memory.writer import Writer
 
 if TYPE_CHECKING:
-    from shepherd.memory.search.vectors import Nearest, VectorIndex
+    from shepherd.memory.search.vectors import VectorIndex
 
 logger = logging.getLogger(__name__)
 P = ParamSpec("P")
@@ -211,24 +211,22 @@ class MemoryStore:
         self, query: str, max_results: int = 5, *, filters: Filters | None = None, without: Collection[int] = ()
     ) -> list[Hit]:
         """The exchanges that answer a question, best first (see `search.search`)."""
-        job = partial(search.search, query=query, max_results=max_results, filters=filters, without=without)
-        return self.read(
-            lambda connection: job(connection, vectors=self._nearest(connection), reranking=self._reranking)
+        return self._searched(
+            partial(search.search, query=query, max_results=max_results, filters=filters, without=without)
         )
 
     def rank(
         self, query: str, *, limit: int, filters: Filters = NO_FILTERS, without: Collection[int] = ()
     ) -> list[RankedMessage]:
         """The messages that answer a question, best first (see `ranking.rank`)."""
-        job = partial(ranking.rank, query=query, limit=limit, filters=filters, without=without)
-        return self.read(
-            lambda connection: job(connection, vectors=self._nearest(connection), reranking=self._reranking)
-        )
+        return self._searched(partial(ranking.rank, query=query, limit=limit, filters=filters, without=without))
 
-    def _nearest(self, connection: apsw.Connection) -> Nearest | None:
-        return (
-            self._vectors.searcher(connection) if self._vectors is not None else None
-        )  # it is empty until it is asked
+    def _searched(self, job: Callable[..., T]) -> T:
+        def work(connection: apsw.Connection) -> T:
+            near = self._vectors.searcher(connection) if self._vectors is not None else None  # empty until asked
+            return job(connection, vectors=near, reranking=self._reranking)
+
+        return self.read(work)
 
     def embed(
         self, *, on_progress: Callable[[int, int], None] | None = None, stop: Callable[[], bool] | None = None

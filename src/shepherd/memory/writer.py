@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import apsw
 
 from shepherd.core import MemoryFailure
-from shepherd.memory.failure import failure
+from shepherd.memory.database import failure
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

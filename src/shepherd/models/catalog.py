@@ -23,8 +23,8 @@ from pathlib import Path
 
 from shepherd.core import ConfigError
 from shepherd.models import checkpoint, gguf
-from shepherd.models.label import labels, quant, stem
-from shepherd.models.pulled import PulledModel, models_folder, pulled_models, user_folders
+from shepherd.models.gguf import labels, quant, stem
+from shepherd.models.pulled import models_folder, pulled_models, user_folders
 from shepherd.process.files import read_within
 
 MAX_FILES = 20_000
@@ -271,7 +271,9 @@ def _find_hugging_face(spec: str, hub: Path, root: Path) -> Path:
     repo, _, wanted = spec.removeprefix("hf:").partition(":")
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", repo):
         raise ConfigError(f"{spec!r} is not of the form hf:owner/repo or hf:owner/repo:quant")
-    snapshots = [model.folder for model in pulled_models(root) if _is_of(repo, model)]
+    start = f"hf:{repo.lower()}:"
+    ours = (model for model in pulled_models(root) if model.origin == "hf")
+    snapshots = [model.folder for model in ours if model.name.lower().startswith(start)]
     snapshots += [snapshot for name, snapshot in _snapshots(hub) if name.lower() == repo.lower()]
     files = [file for snapshot in snapshots for file in _models(snapshot, 2)]
     folder = next((file for file in files if file.is_dir()), None)
@@ -288,10 +290,6 @@ def _find_hugging_face(spec: str, hub: Path, root: Path) -> Path:
     if len(by_label) > 1:
         raise ConfigError(f"this machine has several models of {repo}: choose hf:{repo}:QUANT out of {known}")
     return gguf.shards(next(iter(by_label.values())))[0]
-
-
-def _is_of(repo: str, model: PulledModel) -> bool:
-    return model.origin == "hf" and model.name.lower().startswith(f"hf:{repo.lower()}:")
 
 
 # Ollama

@@ -1,7 +1,4 @@
-"""A model as its GGUF files describe it, read without loading the library: metadata, shapes, shards.
-
-a file, one of its shards, or a folder ── shards ──▶ files ── read_file ──▶ Header
-"""
+"""A model as its GGUF files describe it, read without loading the library: metadata, shapes, shards."""
 
 from __future__ import annotations
 
@@ -207,3 +204,20 @@ def is_model(file: PurePath) -> bool:
     """Whether a file name is that of a model: no image projector, no resource file of macOS."""
     name = file.name.lower()
     return name.endswith(".gguf") and not name.startswith(("._", "mmproj")) and "-mmproj" not in name
+
+
+def stem(file: PurePath) -> str:
+    """The name without its ending and the number of its shard: `Qwen3-8B-Q4_K_M`."""
+    return re.sub(r"(-\d{5}-of-\d{5})?\.gguf$", "", file.name, flags=re.IGNORECASE)
+
+
+def quant(file: PurePath) -> str | None:
+    """The number format in a file's name, such as `Q4_K_M`."""
+    match = re.search(r"(?i)(?<![a-z0-9])((?:UD-)?(?:I?Q\d\w*|MXFP4\w*|BF16|F16|F32|TQ\d\w*))$", stem(file))
+    return match[1].upper() if match else None
+
+
+def labels(file: PurePath) -> tuple[str, ...]:
+    """The labels, in lower case, by which a user can choose this file of a repository."""
+    kind = (quant(file) or "").lower()
+    return (stem(file).lower(), file.name.lower(), kind, kind.removeprefix("ud-"), file.parent.name.lower())

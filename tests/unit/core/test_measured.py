@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shepherd.core import Finished, Progress, ReasoningDelta, Started, TextDelta, Usage
-from shepherd.core.measured import Measured
+from shepherd.core.events import Measured
 
 
 def test_an_answer_counts_its_pieces_until_it_has_finished() -> None:

@@ -10,7 +10,7 @@ import httpx2
 
 from shepherd.core import BadReply
 from shepherd.models import gguf
-from shepherd.models.label import stem
+from shepherd.models.gguf import stem
 from shepherd.models.pull.network import reaching, refuse
 from shepherd.models.pull.plan import Plan, local_name
 from shepherd.models.pull.source import UrlSource

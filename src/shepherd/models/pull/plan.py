@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 
 from shepherd.core import BadReply, InvalidRequest
 from shepherd.models import gguf
-from shepherd.models.label import labels, quant, stem
+from shepherd.models.gguf import labels, quant, stem
 from shepherd.models.pulled import ModelFile, Origin
 from shepherd.models.sizing import about_needed, gib
 
@@ -87,7 +87,7 @@ class Candidate:
 
     @property
     def folder(self) -> str:
-        """The name of its folder here, by which `label.labels` knows it, too."""
+        """The name of its folder here, by which `gguf.labels` knows it, too."""
         path = PurePosixPath(self.files[0].path)
         return stem(path) if quant(path) else self.label
 
