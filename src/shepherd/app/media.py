@@ -151,7 +151,7 @@ def _text_in(part: Image | Audio) -> str:
             image_file.read_header(part.data or b"")
         else:
             sound.read_header(part.data)
-    except (image_file.NotAnImage, sound.NotSound) as error:
+    except image_file.NotMedia as error:
         return str(error) if error.is_text else ""
     return ""
 

@@ -25,13 +25,13 @@ HEAD_BYTES = 1024
 """Of which the kind of a file that is no image is guessed."""
 
 
-class NotAnImage(ValueError):
-    """The bytes are no image of a known format; the text is the end of a sentence: "is an HTML page"."""
+class NotMedia(ValueError):
+    """The bytes are no image, or recording, of a known format; the text is the end of a sentence: "is an HTML page"."""
 
     def __init__(self, what: str, *, is_text: bool = False) -> None:
         super().__init__(what)
         self.is_text = is_text
-        """Empty or text: no image for anyone. Otherwise another program may know the format."""
+        """Empty or text: nothing for anyone. Otherwise another program may know the format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +56,18 @@ def find_type(data: bytes) -> str | None:
 def read_header(data: bytes) -> ImageFile:
     """The facts about an image file. Time: linear in `len(data)`, far below a millisecond for usual files.
 
-    Raises: `NotAnImage` where the first bytes are of no known format, or the header has no size.
+    Raises: `NotMedia` where the first bytes are of no known format, or the header has no size.
     """
     kind = find_type(data)
     if kind is None:
         name, is_text = kind_of(data[:HEAD_BYTES])
-        raise NotAnImage(f"is {name}", is_text=is_text)
+        raise NotMedia(f"is {name}", is_text=is_text)
     try:
         found = FORMATS[kind][1](data)
     except (struct.error, IndexError):
         found = None
     if found is None or found.width < 1 or found.height < 1:
-        raise NotAnImage(f"begins like {kind} and has no readable header")
+        raise NotMedia(f"begins like {kind} and has no readable header")
     return found
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from struct import unpack_from
 
-from shepherd.media.image import HEAD_BYTES, kind_of
+from shepherd.media.image import HEAD_BYTES, NotMedia, kind_of
 
 MOST_CHANNELS = 8
 LEAST_RATE, MOST_RATE = 1_000, 768_000
@@ -27,15 +27,6 @@ LEAST_SECONDS = 0.1
 """Of a recording: no model makes anything of less."""
 MOST_STEPS = 500_000
 """Of one walk. So many frames of MP3 last three hours and more."""
-
-
-class NotSound(ValueError):
-    """The bytes are no recording of a known format; the text is the end of a sentence: "is an HTML page"."""
-
-    def __init__(self, what: str, *, is_text: bool = False) -> None:
-        super().__init__(what)
-        self.is_text = is_text
-        """Empty or text: no sound for anyone. Otherwise another program may know the format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +68,20 @@ def is_text(data: bytes) -> bool:
 def read_header(data: bytes) -> SoundFile:
     """The facts about a recording. Time: below a millisecond for WAV and FLAC; 50 ms for an hour of MP3.
 
-    Raises: `NotSound` where the first bytes are of no known format, or no sound follows them.
+    Raises: `NotMedia` where the first bytes are of no known format, or no sound follows them.
     """
     kind = find_type(data)
     if kind is None:
         name, is_text = _name_of(data)
-        raise NotSound(f"is {name}", is_text=is_text)
+        raise NotMedia(f"is {name}", is_text=is_text)
     try:
         found = _FORMATS[kind](data)
     except (struct.error, IndexError):
-        raise NotSound(f"begins like {kind} and has no readable header") from None
+        raise NotMedia(f"begins like {kind} and has no readable header") from None
     if not (LEAST_RATE <= found.rate <= MOST_RATE and 1 <= found.channels <= MOST_CHANNELS):
-        raise NotSound(f"begins like {kind} and names {found.channels} channels of {found.rate:,} samples a second")
+        raise NotMedia(f"begins like {kind} and names {found.channels} channels of {found.rate:,} samples a second")
     if found.seconds < LEAST_SECONDS:
-        raise NotSound(f"is a file of type {kind} with less than {LEAST_SECONDS} s of sound")
+        raise NotMedia(f"is a file of type {kind} with less than {LEAST_SECONDS} s of sound")
     return found
 
 
@@ -114,12 +105,12 @@ def _wav(data: bytes) -> SoundFile:
             form = data[at : at + min(size, 40)]
         at += size + size % 2
     else:
-        raise NotSound("is a WAV file of more blocks than there should be")
+        raise NotMedia("is a WAV file of more blocks than there should be")
     coding, channels, rate, _, _, bits = unpack_from("<HHIIHH", form)
     if coding == _EXTENSIBLE:
         (coding,) = unpack_from("<H", form, 24)
     if (coding, bits) not in _CODINGS:
-        raise NotSound(
+        raise NotMedia(
             f"is a WAV file of {bits} bits in coding {coding}, and only PCM, floats, A-law and µ-law are read"
         )
     width = bits // 8 * channels
@@ -157,9 +148,9 @@ def _flac(data: bytes) -> SoundFile:
     facts = unpack_from(">Q", data, start + 18)[0]
     rate, channels, n_samples = facts >> 44, (facts >> 41 & 7) + 1, facts & (1 << 36) - 1
     if unpack_from(">I", data, start + 4)[0] & 0x7FFFFFFF != 34:
-        raise NotSound("begins like audio/flac and has no readable header")
+        raise NotMedia("begins like audio/flac and has no readable header")
     if not n_samples:
-        raise NotSound("is a FLAC file that does not name its number of samples")
+        raise NotMedia("is a FLAC file that does not name its number of samples")
     at, is_last = start + 4, False
     while not is_last:
         (head,) = unpack_from(">I", data, at)

@@ -111,6 +111,7 @@ from shepherd.core import InvalidRequest
 from shepherd.engine.llamacpp.projector import Projector
 from shepherd.engine.llamacpp.weights import Weights
 from shepherd.media import sound
+from shepherd.media.image import NotMedia
 
 path, projector, seed, count = json.loads(sys.argv[1])
 weights = Weights.load(Path(path))
@@ -127,7 +128,7 @@ for number in range(count):
     if drawn.randrange(4) == 0:
         del data[drawn.randrange(len(data)) :]
     try:
-        with contextlib.suppress(sound.NotSound):
+        with contextlib.suppress(NotMedia):
             if sound.read_header(bytes(data)).seconds > 5:
                 continue  # takes as long as it says, and nothing else
         made.read(bytes(data))

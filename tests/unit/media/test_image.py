@@ -13,7 +13,7 @@ from PIL import Image as Pillow
 from tests.cases import examples
 from tests.pictures import NAMES, chunk, claiming, of_scans
 
-from shepherd.media.image import FORMATS, ImageFile, NotAnImage, find_type, read_header
+from shepherd.media.image import FORMATS, ImageFile, NotMedia, find_type, read_header
 
 MODES = {
     "PNG": ("1", "L", "LA", "P", "RGB", "RGBA", "I;16"),
@@ -90,7 +90,7 @@ def test_a_file_that_was_cut_is_not_whole(made: tuple[str, bytes], share: float)
     cut = data[: int(share * (len(data) - (2 if name == "GIF" else 0)))]
     try:
         found = read_header(cut)
-    except NotAnImage:
+    except NotMedia:
         return
     assert not found.is_whole
     with Pillow.open(io.BytesIO(data)) as expected:
@@ -110,7 +110,7 @@ def test_a_damaged_file_is_read_or_refused_and_never_smaller_than_for_pillow(
         data[at : at + len(other)] = other
     try:
         found = read_header(bytes(data))
-    except NotAnImage:
+    except NotMedia:
         return
     if not found.is_whole:
         return  # refused before anything decodes it; decoders look for a frame elsewhere then
@@ -130,7 +130,7 @@ def test_a_damaged_file_is_read_or_refused_and_never_smaller_than_for_pillow(
 def test_no_bytes_make_it_fail(start: bytes, rest: bytes) -> None:
     try:
         found = read_header(start + rest)
-    except NotAnImage:
+    except NotMedia:
         return
     assert found.width > 0 < found.height
 
@@ -177,7 +177,7 @@ def test_a_small_first_size_does_not_hide_a_large_one(name: str) -> None:
     ],
 )
 def test_what_is_no_image_has_a_name(data: bytes, what: str) -> None:
-    with pytest.raises(NotAnImage) as refused:
+    with pytest.raises(NotMedia) as refused:
         read_header(data)
     assert str(refused.value) == what
 
@@ -205,7 +205,7 @@ def test_a_walk_over_tiny_blocks_ends_early(data: bytes) -> None:
     view = Counting(data, count)
     try:
         found: ImageFile | None = read_header(view)
-    except NotAnImage:
+    except NotMedia:
         found = None
     assert found is None or not found.is_whole
     assert steps <= 4 * most

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.cases import examples
 from tests.recordings import NAMES, block, flac, mp3, recording, samples, wav, wav_of
 
-from shepherd.media.sound import MOST_RATE, MOST_STEPS, NotSound, SoundFile, find_type, read_header
+from shepherd.media.image import NotMedia
+from shepherd.media.sound import MOST_RATE, MOST_STEPS, SoundFile, find_type, read_header
 
 FACTS = {"audio/wav": (0.5, 16_000), "audio/flac": (0.5, 16_000), "audio/mpeg": (0.72, 16_000)}
 
@@ -55,12 +56,12 @@ def test_samples_that_are_not_there_take_no_memory(claimed: int) -> None:
 def test_a_format_that_would_lead_a_decoder_astray_is_refused_or_left_out(size: int) -> None:
     form = struct.pack("<HHIIHH", 1, 1, 16_000, 32_000, 2, 16)
     data = b"RIFF\0\0\0\0WAVE" + block(b"fmt ", form, size) + block(b"data", bytes(8000))
-    with pytest.raises(NotSound, match="begins like audio/wav and has no readable header"):
+    with pytest.raises(NotMedia, match="begins like audio/wav and has no readable header"):
         read_header(data)
 
 
 def test_an_mp3_that_only_promises_is_refused() -> None:
-    with pytest.raises(NotSound, match=r"with less than 0[.]1 s of sound"):
+    with pytest.raises(NotMedia, match=r"with less than 0[.]1 s of sound"):
         read_header(mp3(promised=100)[:60])
 
 
@@ -70,7 +71,7 @@ def test_a_recording_cut_anywhere_is_not_whole(kind: str) -> None:
     for at in range(len(data) - 1, 0, -97):
         try:
             found = read_header(data[:at])
-        except NotSound:
+        except NotMedia:
             continue
         at_a_frame = kind == "audio/mpeg" and at % 144 == 0  # nothing in the file says that more should come
         assert found.is_whole is at_a_frame, at
@@ -94,7 +95,7 @@ def test_tags_around_a_recording_are_no_part_of_it() -> None:
 
 def test_a_tag_cannot_hide_a_recording_of_another_format() -> None:
     for hidden in (b"OggS", b"RIFF\0\0\0\0WAVE", b"\0\0\0\0"):
-        with pytest.raises(NotSound, match="is a tag without a sound"):
+        with pytest.raises(NotMedia, match="is a tag without a sound"):
             read_header(b"ID3\x04\0\0\0\0\0\x14" + b"x" * 20 + hidden + bytes(4000))
 
 
@@ -116,7 +117,7 @@ def test_an_mp3_ends_where_its_frames_change() -> None:
 @pytest.mark.parametrize("number", [(1 << 36) - 1, 0])
 def test_a_flac_header_alone_says_how_long_it_is(number: int) -> None:
     if not number:
-        with pytest.raises(NotSound, match="does not name its number of samples"):
+        with pytest.raises(NotMedia, match="does not name its number of samples"):
             read_header(flac(n_samples=0))
         return
     assert facts(read_header(flac(n_samples=number))) == ("audio/flac", round(number / 16_000, 6), 16_000, 1, False)
@@ -142,7 +143,7 @@ def test_a_walk_takes_a_bounded_number_of_steps(data: bytes) -> None:
 
     sys.setprofile(count)
     try:
-        with contextlib.suppress(NotSound):
+        with contextlib.suppress(NotMedia):
             read_header(data)
     finally:
         sys.setprofile(None)
@@ -174,7 +175,7 @@ def damaged(data: bytes, changes: list[tuple[int, int]], cut: int) -> bytes:
 def test_any_bytes_are_a_recording_or_refused(data: bytes) -> None:
     try:
         found = read_header(data)
-    except NotSound:
+    except NotMedia:
         return
     assert find_type(data) == found.media_type
     assert 0 <= found.start <= found.stop <= len(data)

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 
 from shepherd.core import Audio, Image, Message, ToolResult
 from shepherd.media import image, sound
-from shepherd.media.image import NotAnImage
-from shepherd.media.sound import NotSound
+from shepherd.media.image import NotMedia
 
 NOT_FETCHED = "its address was not fetched"
 SHARE_LEFT_OUT = 4
@@ -86,7 +85,7 @@ def _image_fault(data: bytes, limits: ImageLimits) -> Fault | None:
         return _too_large(data, limits.max_bytes, "images")
     try:
         found = image.read_header(data)
-    except NotAnImage as error:
+    except NotMedia as error:
         return Fault(str(error), "send a whole PNG, JPEG, GIF, WebP or BMP file")
     if found.width * found.height > limits.max_pixels:
         size = f"{found.width:,} x {found.height:,} pixels"
@@ -107,7 +106,7 @@ def _sound_fault(data: bytes, limits: AudioLimits) -> Fault | None:
         return _too_large(data, limits.max_bytes, "audio")
     try:
         found = sound.read_header(data)
-    except NotSound as error:
+    except NotMedia as error:
         return Fault(str(error), "send a whole WAV, MP3 or FLAC file")
     if found.seconds > limits.max_seconds:
         what = f"lasts {found.seconds:,.0f} s, and the limit is {limits.max_seconds:,} s (audio.max_seconds)"

@@ -23,7 +23,7 @@ from shepherd.app.app import App
 from shepherd.cli.text import format_count, format_size
 from shepherd.core import Audio, Image, InvalidRequest, Text
 from shepherd.core.encoding import readable
-from shepherd.media.image import HEAD_BYTES, NotAnImage, read_header
+from shepherd.media.image import HEAD_BYTES, NotMedia, read_header
 from shepherd.process.files import working_folder
 
 _MENTION = re.compile(r'(?<![^\s([{])@(?:"(?P<quoted>[^"\n]+)"|(?P<plain>\S+))')
@@ -136,7 +136,7 @@ def _read(name: str, path: Path, app: App, n_ctx: int) -> tuple[Attached, str]:
 
 def _sides(raw: bytes) -> str:
     """The width and the height of an image, where its header has them."""
-    with contextlib.suppress(NotAnImage):
+    with contextlib.suppress(NotMedia):
         found = read_header(raw)
         return f"{found.width} x {found.height}, "
     return ""

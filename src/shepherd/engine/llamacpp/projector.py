@@ -32,6 +32,7 @@ from shepherd.engine.llamacpp import pixels, samples
 from shepherd.engine.llamacpp.library import C, libmtmd, reason_from, start_library
 from shepherd.engine.llamacpp.weights import Weights, digest_of
 from shepherd.media import sound
+from shepherd.media.image import NotMedia
 
 logger = logging.getLogger(__name__)
 
@@ -250,7 +251,7 @@ class Projector:
         """The samples of a recording as a bitmap of the library, and a name for it. Raises: as `_picture`."""
         try:
             found = sound.read_header(data)
-        except sound.NotSound as error:
+        except NotMedia as error:
             raise InvalidRequest(f"a recording of {len(data)} bytes {error}") from error
         if found.seconds > MOST_SECONDS:
             raise InvalidRequest(

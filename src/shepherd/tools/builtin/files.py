@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 from shepherd.core import Image
-from shepherd.media.image import NotAnImage, find_type, read_header
+from shepherd.media.image import NotMedia, find_type, read_header
 from shepherd.tools.base import MOST_MEDIA_BYTES, Result, ToolError
 from shepherd.tools.builtin.content import (
     Part,
@@ -119,7 +119,7 @@ def whole_image(blocks: Iterator[bytes]) -> Image | None:
     content = first_bytes(blocks, MOST_MEDIA_BYTES)
     try:
         facts = read_header(content)
-    except NotAnImage:
+    except NotMedia:
         return None
     return Image(facts.media_type, content) if facts.is_whole and len(content) <= MOST_MEDIA_BYTES else None
 
