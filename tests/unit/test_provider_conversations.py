@@ -269,9 +269,8 @@ async def saved(stage: Stage) -> None:
     await stage.say("Thanks.")
     store = ConversationStore(stage.folder)
     name = store.save(stage.session.to_saved())
-    session = Session.from_saved(
-        store.load(name), stage.backend(), model=stage.row.model, n_ctx=8_192, toolbox=stage.toolbox
-    )
+    session = Session(stage.backend(), model=stage.row.model, n_ctx=8_192, toolbox=stage.toolbox)
+    session.restore(store.load(name))
     assert session.messages == stage.session.messages
     stage.session = session
     await stage.say("Double 4")

@@ -21,7 +21,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from shepherd.agent.storage import MOST_VERSIONS, Branch, Quote, SavedConversation, title_of
 from shepherd.agent.turn import MAX_REPEATS, MAX_ROUNDS, TurnEvent, run_turn, unanswered
@@ -117,13 +117,6 @@ class Session:
         self._quotes: Mapping[int, Quote] | None
         """Quotes of a conversation that the back end has not recognised yet."""
         self.clear()
-
-    @classmethod
-    def from_saved(cls, saved: SavedConversation, backend: Backend, **options: Any) -> Session:
-        """A saved conversation, with its own system prompt; `options` are those of `__init__`."""
-        session = cls(backend, **options)
-        session.restore(saved)
-        return session
 
     # -- what it is ----------------------------------------------------------------------------------------------------
 

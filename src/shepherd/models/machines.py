@@ -25,7 +25,6 @@ COMPUTES = 0.5
 (4812), on an M2 Ultra F16 0.61 (3084); cards for data centres reach less."""
 LAYER_S = 10e-6
 """Of a layer on a card: a dozen kernels that start from one graph."""
-_CPU_COMPUTES = 0.5
 _UNIFIED = 0.75
 """Of memory that a card shares with the system, what the card may take by default (macOS, Linux's GTT)."""
 
@@ -134,7 +133,7 @@ def _find(name: str) -> Row | None:
 
 def machine(row: Row, n: int = 1) -> Machine:
     """`n` devices of a row."""
-    rates = _rates(row.gb_s * READS, row.fp16 * COMPUTES, (row.int8 or row.fp16) * COMPUTES, LAYER_S)
+    rates = _rates(row.gb_s * READS, row.fp16 * COMPUTES, (row.int8 or row.fp16) * COMPUTES)
     return Machine(row.name, int(row.gib * 2**30 * row.share), rates, n, can_serve=row.can_serve, source=row.source)
 
 
@@ -174,16 +173,16 @@ def _described(text: str) -> Machine:
         raise _wrong(f"n is {given['n'][:40]!r}; give a whole number from 1 to {MOST_DEVICES}")
     if n > 1 and not is_gpu:
         raise _wrong(f"n is {given['n']} and gpu is not yes; a machine has several cards, and one memory of its own")
-    computes = speeds["tflops"] * (COMPUTES if is_gpu else _CPU_COMPUTES)
-    rates = _rates(speeds["bandwidth"] * READS, computes, computes, LAYER_S)
+    computes = speeds["tflops"] * COMPUTES
+    rates = _rates(speeds["bandwidth"] * READS, computes, computes)
     share = GPU_SHARE if is_gpu else 15 / 16
     name = f"{given['ram']} at {speeds['bandwidth']:g} GB/s"
     return Machine(name, int(size * share), rates, int(n), is_gpu, can_serve=is_gpu, source="as described")
 
 
-def _rates(gb_s: float, fp16: float, int8: float, layer_s: float) -> Rates:
+def _rates(gb_s: float, fp16: float, int8: float) -> Rates:
     read, flops = gb_s * 1e9, {ANY: fp16 * 1e12, "i8": int8 * 1e12}
-    return Rates({ANY: read}, flops, flops, read, fp16 * 1e12, fp16 * 1e12, layer_s)
+    return Rates({ANY: read}, flops, flops, read, fp16 * 1e12, fp16 * 1e12, LAYER_S)
 
 
 def _number(text: str) -> float:

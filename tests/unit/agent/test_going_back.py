@@ -177,7 +177,8 @@ async def test_a_conversation_goes_on_where_it_was_saved() -> None:
     await play(chat.chat("one"))
     chat.title = " A  title\n"
     saved = chat.to_saved()
-    again = Session.from_saved(saved, backend, model="m", n_ctx=100, toolbox=(tools := Doubling()))
+    again = Session(backend, model="m", n_ctx=100, toolbox=(tools := Doubling()))
+    again.restore(saved)
     assert again.to_saved() == saved
     assert (again.id, again.title, again.system, tools.session) == (chat.id, "A title", "Be kind.", chat.id)
     backend.say("Hi.")
@@ -302,7 +303,9 @@ async def test_whatever_is_done_the_transcript_stays_valid(data: st.DataObject) 
                 case "undo":
                     chat.undo()
                 case "save":
-                    chat = Session.from_saved(chat.to_saved(), backend, model="m", n_ctx=100, toolbox=tools)
+                    saved = chat.to_saved()
+                    chat = Session(backend, model="m", n_ctx=100, toolbox=tools)
+                    chat.restore(saved)
                 case "move":
                     chat.move(backend, model="n", n_ctx=100, toolbox=tools)
                 case _:
