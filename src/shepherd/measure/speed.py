@@ -171,11 +171,7 @@ def fitted(rates: plan.Rates, found: Measured) -> plan.Rates:
 def stored(header: gguf.Header, n_threads: int | None, cache_folder: Path) -> Measured | None:
     """What `shepherd optimize` has measured of this model on this machine, with the settings that it had."""
     for goal in get_args(Goal):
-        kept = child.kept(store.file_of(cache_folder, header, goal))
-        try:
-            progress = store.from_json(kept) if kept is not None else None
-        except (KeyError, TypeError, ValueError):  # of another version
-            continue
+        progress = store.find(store.file_of(cache_folder, header, goal))
         if progress is None or progress.start.n_threads not in (n_threads, None):
             continue
         if runs := [run for run in progress.of(progress.start) if min(run.prompt, run.empty, run.deep) > 0]:

@@ -34,12 +34,17 @@ def save(file: Path, progress: Progress) -> None:
 
 def load(file: Path, start: Candidate) -> Progress | None:
     """The results of an earlier run that began with the same settings; None if there are none."""
+    found = find(file)
+    return found if found is not None and found.start == start else None
+
+
+def find(file: Path) -> Progress | None:
+    """The results in a file; None without one that this version has written."""
     stored = child.kept(file)
     try:
-        found = from_json(stored) if stored is not None else None
-    except (KeyError, TypeError, ValueError):  # of another version
+        return from_json(stored) if stored is not None else None
+    except (KeyError, TypeError, ValueError):
         return None
-    return found if found is not None and found.start == start else None
 
 
 def to_json(progress: Progress) -> dict[str, Any]:

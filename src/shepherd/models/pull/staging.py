@@ -22,7 +22,7 @@ from shepherd.core import EngineError, InvalidRequest, ShepherdError
 from shepherd.models.pull.plan import Plan
 from shepherd.models.pulled import PARTIAL, ModelFile, pulled_models
 from shepherd.models.sizing import gib
-from shepherd.process.files import read_within, try_lock
+from shepherd.process.files import find_object, try_lock
 
 SPARE_BYTES = 2**28
 """Left free on the disk."""
@@ -53,7 +53,7 @@ def folder_of(root: Path, plan: Plan) -> Path:
 
 def prepare(root: Path, staged: Path, plan: Plan) -> None:
     """Make the folder ready for this plan, and check the room. Needs the lock. Raises: `ShepherdError`, `OSError`."""
-    if _read_plan(staged).get("identity") != plan.identity:
+    if (find_object(plan_file(staged)) or {}).get("identity") != plan.identity:
         shutil.rmtree(staged, ignore_errors=True)
         spec = plan.address if plan.origin == "url" else plan.name
         facts = {"identity": plan.identity, "name": plan.name, "spec": spec, "size_bytes": plan.size_bytes}
@@ -130,7 +130,7 @@ def no_room(folder: Path, why: str) -> ShepherdError:
 
 def _look(folder: Path) -> Unfinished | None:
     """None for one that has just become a model, or was removed, and for one in a folder of another user."""
-    facts = _read_plan(folder)
+    facts = find_object(plan_file(folder)) or {}
     name, spec, size_bytes = facts.get("name"), facts.get("spec"), facts.get("size_bytes")
     try:
         # Links to files of whole models take no room, and go with nothing.
@@ -162,11 +162,3 @@ def _lock(staged: Path) -> Iterator[bool]:
     """Whether no other process works on it; as long as this lasts, none begins to."""
     with lock_file(staged).open("ab") as file:
         yield try_lock(file.fileno())
-
-
-def _read_plan(staged: Path) -> dict[str, object]:
-    try:
-        found = json.loads(read_within(plan_file(staged)))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
