@@ -1,7 +1,4 @@
-"""A file as a part of a message: an image, a recording, or text that stands in front of what the user has written.
-
-(name, bytes) ─ part_of ─▶ Image, Audio, or Text("File a.py: ...", aside)
-"""
+"""A file as a part of a message: an image, a recording, or text that stands in front of what the user has written."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Saved conversations: their JSON, and the folder of their files.
 
-    Session ─ to_saved ─▶ Saved ─ to_json ─▶ 2026-11-22-1530-a-title.json ─ from_json ─▶ Saved ─▶ Session.from_saved
+    Session ─ to_saved ─▶ Saved ─ to_json ─▶ 2026-11-22-1530-a-title.json ─ from_json ─▶ Saved ─▶ Session.restore
 
 Every part of every message comes back exactly: signatures, the model's own spelling of calls, images, recordings. A
 file is written beside its place, forced to the disk and then renamed, so a reader finds the old file or the new one.

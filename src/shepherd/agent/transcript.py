@@ -1,7 +1,4 @@
-"""A conversation as a file: Markdown and HTML for people, JSON and JSON Lines for programs.
-
-FORMATS: suffix ─▶ (messages, system, model) ─▶ text
-"""
+"""A conversation as a file: Markdown and HTML for people, JSON and JSON Lines for programs."""
 
 from __future__ import annotations
 

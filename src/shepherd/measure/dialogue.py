@@ -1,7 +1,5 @@
 """Asks a side as a client does, and times its answers: first tokens cold and warm, generation, evictions.
 
-    Prompts ─ request ─▶ Side.stream ─ events, with the clock ─▶ Timed ─▶ samples
-
 A prompt is never the same twice, also not in another run: a server may have kept the one of yesterday.
 """
 

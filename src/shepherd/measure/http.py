@@ -1,7 +1,4 @@
-"""A server with OpenAI's chat protocol as a side: the client that providers are asked with, once, with a time limit.
-
-address ─ opened ─▶ the model that it lists ─▶ Side        no connection, no key, no such model: one sentence
-"""
+"""A server with OpenAI's chat protocol as a side: the client that providers are asked with, once, with a time limit."""
 
 from __future__ import annotations
 

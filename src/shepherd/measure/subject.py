@@ -1,7 +1,4 @@
-"""The model that is measured: its file, the settings that it has, and the facts that decide which others there are.
-
-Config, name ─ subject_of ─▶ Subject(name, path, start, facts)
-"""
+"""The model that is measured: its file, the settings that it has, and the facts that decide which others there are."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Adapters: GGUF files that change what a model computes, without a copy of its weights. Read before the model is.
 
-    file + Header of the model ─ read_adapter ─▶ Adapter, or one `ConfigError` that says what the file is for
-
 A LoRA adds a product of two small matrices to some of the model's; a control vector adds a direction to the state
 behind each layer. The library compares less than it needs: what it only asserts is compared here.
 """

@@ -1,7 +1,5 @@
 """A model as its directory describes it, read without loading a library: for TensorRT-LLM, which runs no GGUF files.
 
-    a folder ── config.json, tokenizer_config.json, generation_config.json, chat_template.jinja ──▶ Checkpoint
-
 Two kinds: an *engine* that `trtllm-build` made (`rankN.engine`, one file per GPU), and a Hugging Face *checkpoint*
 (`*.safetensors`). Nothing in a file is trusted: each fault is one `ConfigError` that names the file, the field and the
 cure.

@@ -1,7 +1,4 @@
-"""The draft model of a model: a smaller one with the same tokens, which guesses what the model will write.
-
-models.NAME.draft ─▶ header ─▶ check ─▶ DraftFile: what is loaded, and the memory that it takes
-"""
+"""The draft model of a model: a smaller one with the same tokens, which guesses what the model will write."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """The header of a model that has no GGUF file here: from a `config.json`, or of a model in another number format.
 
-    config.json ── header_of ──▶ gguf.Header ── in_format("Q4_K_M") ──▶ gguf.Header
-
 It has what decides memory and speed: layers, heads, experts, windows, the shapes of the matrices. It names no file that
 could be loaded. Layers of kinds that are not known here are refused, never taken for others.
 """

@@ -1,7 +1,5 @@
 """Checks a model's header for what the library only asserts: a failed assertion in the library aborts the process.
 
-    Header ─▶ check ─▶ nothing, or one `ConfigError` that names the file and the fault
-
 Only faults that end the process, or use memory or time without a limit, are checked here; the library reports all
 others as errors. Faults that these rules do not know are found in a child process (`engine/llamacpp/trial.py`).
 """

@@ -1,8 +1,4 @@
-"""The vocabulary of tools: the effect, the result and the error of a call, and the questions to a person.
-
-Question ─▶ Person.allow ─▶ Verdict          a permission
-Form ─▶ Person.fill ─▶ values                a request of an MCP server
-"""
+"""The vocabulary of tools: the effect, the result and the error of a call, and the questions to a person."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """What the Hugging Face Hub has: the files of a repository with sizes and checksums, and models by words.
 
-    list_repo(repo) ─▶ Repo(name, commit, files)         search(words) ─▶ [FoundModel]
-
 `huggingface_hub` asks: it knows the token, HF_ENDPOINT, HF_HUB_OFFLINE and the proxies. It does not move the bytes:
 since 2.0 it deletes what it has of a file when a process ends, compares no checksum, and waits as long as a hub asks.
 It takes a second to import: every import of it is in a function. Functions block.

@@ -1,7 +1,5 @@
 """A thread whose programs cannot look into other processes: the environment of a process holds keys.
 
-    confine() in a thread of its own ─▶ the thread starts a program ─▶ the program sees itself and its children
-
 The means is a Landlock domain (Linux 5.19) that forbids nothing else: the kernel closes `/proc/PID/environ`, `ps eww`
 and debuggers to everything outside of the domain, our whole chain of parents included. A domain also closes `mount`
 and, unless this program is root, `sudo`. Where the kernel has no Landlock, our own process alone closes itself
