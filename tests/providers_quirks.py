@@ -569,11 +569,6 @@ def responses_halves(record: Record) -> list[Record]:
     return [record | {"delta": each} for each in halved(text)]
 
 
-def only_pieces(record: Record) -> list[Record] | None:
-    """The end of an item says nothing that its pieces have said."""
-    return [] if record["type"].endswith((".done", "arguments.done")) else None
-
-
 def responses_calls_again(records: list[Any]) -> list[Any]:
     begun = [each for each in records if each.get("item", {}).get("type") == "function_call"]
     again = [each | {"output_index": each["output_index"] + 9} for each in copy.deepcopy(begun)]

@@ -91,12 +91,11 @@ class Received:
         return json.loads(self.body or b"null")
 
 
-def answer_of(recording: Mapping[str, Any], *, id: str = "", any_stream: bool = True) -> Answer:
-    """A recorded exchange. `any_stream`: it is sent to requests with and without a stream."""
+def answer_of(recording: Mapping[str, Any], *, id: str = "") -> Answer:
+    """A recorded exchange, for requests with and without a stream."""
     request, response = recording["request"], recording["response"]
     headers = {name: value for name, value in (response.get("headers") or {}).items() if name.lower() in _KEPT}
-    stream = any(response.get(name) is not None for name in ("sse_text", "ndjson_text"))
-    if stream:
+    if any(response.get(name) is not None for name in ("sse_text", "ndjson_text")):
         text = response.get("sse_text") or response.get("ndjson_text") or response.get("sse_text_reframed")
         body = text.encode()
     else:
@@ -107,7 +106,6 @@ def answer_of(recording: Mapping[str, Any], *, id: str = "", any_stream: bool = 
         response["status"],
         {"content-type": "application/json", **headers},
         request["method"],
-        None if any_stream or request["method"] == "GET" else stream,
         id=id or recording.get("id", ""),
         expect=recording.get("expect", {}),
         endpoint=recording["endpoint"],

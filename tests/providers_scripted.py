@@ -132,10 +132,6 @@ class ScriptedProvider(ReplayServer):
         self._before: dict[str, list[str]] = {}
         self._n = 0
 
-    def last_of(self, first: str) -> Heard:
-        """The last request of the conversation that begins with this text."""
-        return next(each for each in reversed(self.heard) if first in each.texts("user")[0])
-
     def _next(self, received: Received) -> tuple[Answer, str]:
         path = received.path
         if received.method == "GET":

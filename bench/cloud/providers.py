@@ -49,7 +49,6 @@ LITELLM = "litellm[proxy]==1.106.2"
 """1.82.7 and 1.82.8 stole credentials; the proxy up to 1.83.6 had two holes that were used."""
 ASKS = 25
 """Requests for the first token, of each way in each round."""
-RATES = (100, 1_000)
 TOKENS = {100: 150, 1_000: 800, 0: 4_000}
 """Of one stream, by its rate; 0 = as fast as it is taken."""
 STREAMS = (1, 8)

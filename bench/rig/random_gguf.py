@@ -87,29 +87,17 @@ class Shape:
         return 4 * n_cells * self.n_layer * self.n_head_kv * self.head
 
 
-def random_model(
-    *,
-    n_layer: int = 24,
-    n_embd: int = 896,
-    n_ff: int = 4864,
-    n_head: int = 14,
-    n_head_kv: int = 2,
-    n_vocab: int = 151_936,
-    n_ctx: int = 32_768,
-    file_type: FileType = "Q8_0",
-    words: bool = False,
-) -> Path:
+def random_model(*, words: bool = False) -> Path:
     """The path of such a model, made when it is missing. `words`: with the vocabulary of Qwen2, else made-up words."""
-    name = f"random-{n_layer}x{n_embd}-v{n_vocab}{'-words' if words else ''}"
-    target = folder() / f"{name}-{file_type.lower()}.gguf"
+    shape = Shape(n_layer=24, n_embd=896, n_ff=4864, n_head=14, n_head_kv=2, n_vocab=151_936)
+    name = f"random-{shape.n_layer}x{shape.n_embd}-v{shape.n_vocab}{'-words' if words else ''}"
+    target = folder() / f"{name}-q8_0.gguf"
     if target.exists():
         return target
     folder().mkdir(parents=True, exist_ok=True)
     unquantised = folder() / f"{name}.gguf"
-    _write(unquantised, Shape(n_layer, n_embd, n_ff, n_head, n_head_kv, n_vocab, n_ctx), words=words)
-    if file_type == "F16":
-        return unquantised
-    quantize(unquantised, target, file_type)
+    _write(unquantised, shape, words=words)
+    quantize(unquantised, target, "Q8_0")
     unquantised.unlink()
     return target
 

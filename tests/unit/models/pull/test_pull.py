@@ -404,8 +404,6 @@ async def test_a_manifest_that_is_none_is_one_sentence(hub: Hub, pull: Puller, m
     assert nothing_is_there(pull)
 
 
-NO_HUB = "does not answer like a hub of Hugging Face"
-NO_REGISTRY = "does not answer like a registry of Ollama"
 FILE = {"rfilename": "tiny-Q4_K_M.gguf", "size": 9, "lfs": {"size": 9, "sha256": "ab" * 32, "pointerSize": 1}}
 ROW = {"id": "acme/tiny-GGUF", "downloads": 7, "tags": ["license:mit"], "gated": False}
 LAYER = {"mediaType": "application/vnd.ollama.image.model", "digest": f"sha256:{'ab' * 32}", "size": 9}
