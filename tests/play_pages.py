@@ -6,6 +6,7 @@ python -m tests.play_pages      read what has changed before it is committed: a 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import tempfile
@@ -56,9 +57,11 @@ def main() -> None:
     for before, now in zip(test_tiny_model.EXAMPLES, chats, strict=True):
         old, new = (" · ".join(answer for _, answer in chat) for chat in (before, now))
         typed = " · ".join(typed for typed, _ in now)
+        if "\n" in new:
+            raise SystemExit(f"the answer to {typed!r} has several lines, and no row of a table: {new!r}")
         table = table.replace(f"| {typed} | {old} |", f"| {typed} | {new} |")
         for (said, answer), (_, came) in zip(before, now, strict=True):
-            text = text.replace(f'("{said}", "{answer}")', f'("{said}", "{came}")')
+            text = text.replace(f'("{said}", "{answer}")', f"({json.dumps(said)}, {json.dumps(came)})")
     test.write_text(text, "utf-8")
     page.write_text(table, "utf-8")
     for each in test_docs.PAGES:

@@ -28,6 +28,7 @@ from training.words import (
     NOUNS,
     ONSETS,
     UNITS,
+    VERBS,
     VOWELS,
 )
 
@@ -38,6 +39,17 @@ ENOUGH, EACH = 5, 5
 UPPER, LOWER, DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz", "0123456789"
 EXTENSIONS = ("txt", "md", "py", "json", "csv", "log", "yaml", "html", "toml", "cfg", "sh", "xml", "ini", "js")
 _UNWANTED = re.compile(NOT_IN_WORDS)
+_PART = re.compile(r"\{(\w+)\}")
+ENGLISH = (
+    "The {noun} is {adjective}.", "The {noun} has {n} {adjective} {noun}s.", "This is a {noun}.",
+    "This is a {adjective} {noun}.", "{hello} {who}{end}", "Hello, world{end}", "{name} was in {place} on {day}.",
+    "We meet at the {noun} at {n}.", "Please {verb} the {noun}.", "{verb} the {noun}, then the {noun}{end}",
+    "buy {noun} and {noun}{end}", "There are {n} {noun}s in the {noun}.", "{name} and {name} have a {noun}.",
+    "My {noun} is in {place}, not in {place}.", "If the {noun} is {adjective}, {verb} the {noun}.",
+    "It is {adjective} and {adjective} today.", "To do: {noun}, {noun}, {noun}", "# {noun}", "# {adjective} {noun}",
+    "- {verb} the {noun}", "A {adjective} {noun} for {name}.", "Nothing is as {adjective} as the {noun} of {name}.",
+)  # fmt: skip
+"""Sentences with parts: see `Draw.english`."""
 
 
 def is_held_out(at: int, n: int) -> bool:
@@ -235,8 +247,23 @@ class Draw:
     def email(self) -> str:
         return f"{self.word()}{self.of('', '.')}{self.word()}@{self.word()}.{self.of('com', 'org', 'net', 'io')}"
 
+    def english(self) -> str:
+        """A sentence as people write them: copying must not depend on how a text begins."""
+        parts: dict[str, Callable[[], str]] = {
+            "noun": lambda: self.pick(NOUNS), "verb": lambda: self.pick(VERBS),
+            "adjective": lambda: self.pick(ADJECTIVES), "name": self.name, "place": self.place,
+            "day": lambda: self.pick(DAYS), "n": lambda: str(self.whole(2, 12)),
+            "end": lambda: self.of("", ".", "!"), "who": lambda: self.made(self.name, self.word),
+            "hello": lambda: self.of("Hello", "Hello,", "Hi", "Hi,", "hello", "Good morning,"),
+        }  # fmt: skip
+        return cap(_PART.sub(lambda part: parts[part[1]](), self.pick(ENGLISH)))
+
     def sentence(self) -> str:
         return self.made(
+            self.english,
+            self.english,
+            self.english,
+            self.english,
             lambda: f"the {self.word()} {self.word()} the {self.word()}",
             lambda: f"{cap(self.phrase())}.",
             self.phrase,

@@ -26,6 +26,26 @@ class Family(NamedTuple):
 
 NUMBER = ("integer", "integer", "string")
 FAMILIES: dict[str, Family] = {
+    "weather": Family(
+        ("get weather", "weather", "get current weather", "check weather", "get forecast", "current weather"),
+        ("Get the weather for a R", "Get the current weather in a given R.", "The weather PREP a R.", "Weather in a R"),
+        (Slot(("city", "location", "place"), "place"),),
+        (
+            "What is the weather in {a}?",
+            "What's the weather like in {a}?",
+            "What is the weather like in {a} today?",
+            "How is the weather in {a}?",
+            "Tell me about the weather in {a}",
+            "weather in {a}",
+            "What's the weather in {a}?",
+            "!get the weather for {a}",
+            "Is it raining in {a}?",
+            "How warm is it in {a}?",
+            "!check the weather in {a}",
+            "weather {a}",
+            "How is the weather in {a} today?",
+        ),
+    ),
     "look up": Family(
         ("get N", "fetch N", "N", "lookup N", "N info", "check N", "get current N", "find N", "read N"),
         (
@@ -394,7 +414,7 @@ WITHOUT_ARGUMENTS = (
     ("reset_N", "Reset the N.", ("Reset the N", "Please reset the N", "The N needs a reset")),
 )
 WELL_KNOWN = (
-    ("get_weather", "look up", "weather"),
+    ("get_weather", "weather", "weather"),
     ("turn_on_light", "turn on", "light"),
     ("send_email", "send", "email"),
     ("calculate", "calculate", "math"),

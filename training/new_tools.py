@@ -61,7 +61,7 @@ def natural(draw: Draw, family: str = "") -> Offered:
     if not family and not draw.held_out and draw.often(0.05):
         return without_arguments(draw)
     known = ""
-    if not family and not draw.held_out and draw.often(0.14):
+    if not family and not draw.held_out and draw.often(0.2):
         known, family, noun = draw.pick(WELL_KNOWN)
     else:
         family = family or draw.pick(tuple(FAMILIES))

@@ -601,13 +601,13 @@ def vague(draw: Draw) -> Request:
 
 REQUESTS: dict[str, tuple[float, Callable[[Draw], Request]]] = {
     "list_directory": (12, list_directory),
-    "read_file": (14, read_file),
+    "read_file": (18, read_file),
     "write_file": (14, write_file),
     "append": (5, append),
     "edit_file": (6, edit_file),
     "delete_file": (4, delete_file),
     "file_exists": (3, file_exists),
-    "search_files": (6, search_files),
+    "search_files": (10, search_files),
     "find_files": (2, find_files),
     "execute_command": (9, execute_command),
     "http_get": (5, http),

@@ -176,7 +176,7 @@ def gibberish(draw: Draw) -> str:
 def small_sum(draw: Draw) -> tuple[str, str]:
     sign = draw.pick(tuple(SIGNS))
     a, b = (draw.whole(0, 10), draw.whole(0, 10)) if sign == "*" else (draw.whole(0, 50), draw.whole(0, 50))
-    if draw.often(0.75) and sign != "*":
+    if draw.often(0.6) and sign != "*":
         a, b = a % 13, b % 13
     a, b = (max(a, b), min(a, b)) if sign == "-" else (a, b)
     total = {"+": a + b, "-": a - b, "*": a * b}[sign]

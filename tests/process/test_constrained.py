@@ -424,7 +424,7 @@ PARAMETERS = WEATHER["function"]["parameters"]
 FLAT = {"type": "function", "name": "weather", "parameters": PARAMETERS}
 SURFACES: dict[str, tuple[Json, Json, Json]] = {
     "/chat/completions": (
-        {"messages": asked("What is the weather in Paris?"), "max_tokens": 200, "tools": [WEATHER]},
+        {"messages": asked("Get the weather for Paris"), "max_tokens": 200, "tools": [WEATHER]},
         {"tool_choice": "none"},
         {"prompt": ("prompt_tokens",), "cached": ("prompt_tokens_details", "cached_tokens")},
     ),

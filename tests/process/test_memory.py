@@ -50,23 +50,23 @@ def test_24_a_fact_survives_kill_9_and_belongs_to_its_user(tmp_path: Path, path:
     ) as process:  # fmt: skip
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write("Set favorite_color to blue\n")
+        process.stdin.write("Store the fact city with the value Oslo\n")
         process.stdin.flush()
         for line in process.stdout:
             if line.startswith("[Tool Result: "):
                 assert line == '[Tool Result: {"success": true}]\n'
                 break
         process.send_signal(signal.SIGKILL)
-    output = chat(tmp_path, "/memory off", "Get the fact favorite_color", flags=("--enable-tools", "set_fact,get_fact"))
-    assert '[Tool Call: get_fact(key="favorite_color")]' in output
-    assert '[Tool Result: {"value": "blue"}]' in output
+    output = chat(tmp_path, "/memory off", "Get the fact city", flags=("--enable-tools", "set_fact,get_fact"))
+    assert '[Tool Call: get_fact(key="city")]' in output
+    assert '[Tool Result: {"value": "Oslo"}]' in output
     shelf = UserStores(path)
     mine, yours = shelf.find_store(LOCAL), shelf.find_store("somebody else")
     assert mine is not None
     assert yours is not None
-    assert yours.get_fact("favorite_color") is None
+    assert yours.get_fact("city") is None
     said = [Entry("user", "The same words."), Entry("assistant", "Yes.")]
     assert len(mine.archive(said)) == len(yours.archive(said)) == 2
     assert yours.search("same words")
-    assert mine.clear_fact("favorite_color")
+    assert mine.clear_fact("city")
     shelf.close()

@@ -329,7 +329,7 @@ def test_shift_tab_goes_through_the_modes_and_accepted_edits_are_made(home: Home
         assert [file.read_text() for file in home.folder.glob("*.txt")] == ["hello"]
         pane.presses("BTab")
         pane.waits_for("lamb · plan · ~")
-        pane.enters("Create a file notes.txt with the text bye", r"is in plan mode, and write_file")
+        pane.enters("Create a file notes.txt with the text moon", r"is in plan mode, and write_file")
         assert [file.read_text() for file in home.folder.glob("*.txt")] == ["hello"]
         pane.waits_for(AT_THE_PROMPT)
         pane.enters("/mode", r"Mode: plan\. It only reads")

@@ -154,14 +154,17 @@ async def test_turns_are_sent_away_by_hand_and_the_model_is_told(tmp_path: Path)
         for line in LINES:
             await say(chat, line)
         before = await chat.window()
+        asked = [at for at, message in enumerate(chat.messages, 1) if message.role == "user"]
+        n_gone = asked[2] - asked[0]
         evicted = await chat.evict(2)
-        assert (evicted.messages, evicted.gone) == (6, tuple(range(1, 7))), "four of the turn with the call, and two"
+        assert n_gone > 4, "there is a call in the first two turns"
+        assert (evicted.messages, evicted.gone) == (n_gone, tuple(range(1, n_gone + 1)))
         window = await chat.window()
         assert [row.state for row in window.rows if row.kind == "turn"] == ["evicted"] * 2 + ["cached"] * 3
         assert 0 <= window.n_held - (before.n_held - evicted.tokens) <= TRAILER, "an answer's end may come later"
         usage, _ = await say(chat, "Go on.")
         assert usage.input < NEW_TOKENS
-        assert any("[NOTICE: 6 messages" in message.text for message in chat.messages)
+        assert any(f"[NOTICE: {n_gone} messages" in message.text for message in chat.messages)
 
 
 async def test_an_answer_that_was_stopped_is_gone_on_with_and_nothing_of_it_is_computed_again(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_every_field_and_size_equals_that_of_the_official_reader(path: Path) -> 
 def test_the_embedded_model_is_described() -> None:
     header = gguf.read_header(LAMB)
     assert (header.architecture, header.name, header.file_type, header.tokenizer) == ("llama", "Lamb", "F16", "gpt2")
-    assert (header.n_layer, header.n_embd, header.n_head, header.n_head_kv) == (6, 256, 4, (4,) * 6)
+    assert (header.n_layer, header.n_embd, header.n_head, header.n_head_kv) == (7, 256, 4, (4,) * 7)
     assert (header.key_length, header.value_length, header.n_ctx_train, header.n_vocab) == (64, 64, 4096, 2048)
     assert header.path == LAMB
     assert header.files == (LAMB,)
