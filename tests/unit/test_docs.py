@@ -55,12 +55,15 @@ def blocks(language: str) -> dict[str, tuple[re.Match[str], str]]:
     }
 
 
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("examples")
+def with_files(folder: Path) -> Path:
     for name, text in FILES.items():
         (folder / name).write_text(text)
     return folder
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return with_files(tmp_path_factory.mktemp("examples"))
 
 
 def commands() -> Sequence[object]:
@@ -80,6 +83,16 @@ def server(start_server: Callable[..., AbstractContextManager[str]]) -> Iterator
         yield address
 
 
+def played(chat: str, folder: Path) -> str:
+    """The chat of a page, with the answers that a pipe gets now."""
+    asked = [line.removeprefix("> ") for line in chat.splitlines() if line.startswith("> ")]
+    done = command_line.run(
+        "--temperature", "0", "--no-recall", stdin="".join(f"{line}\n" for line in asked), cwd=folder
+    )
+    answers = done.stdout.partition("\n> ")[2].removesuffix("\n> \n").split("\n> ")
+    return "".join(f"> {line}\n{answer}\n" for line, answer in zip(asked, answers, strict=True))
+
+
 def matches(pattern: str, text: str) -> bool:
     return re.fullmatch(".*".join(map(re.escape, pattern.split("..."))), text, re.DOTALL) is not None
 
@@ -95,11 +108,7 @@ def test_the_chats_that_are_shown_are_what_the_embedded_model_writes(folder: Pat
     assert shown
     for page, chats in shown.items():
         for chat in chats:
-            asked = "".join(line.removeprefix("> ") + "\n" for line in chat.splitlines() if line.startswith("> "))
-            done = command_line.run("--temperature", "0", "--no-recall", stdin=asked, cwd=folder)
-            answers = re.sub(r"^> .*\n", "", chat, flags=re.MULTILINE)
-            printed = done.stdout.partition("\n> ")[2].removesuffix("> ").replace("\n> ", "\n").rstrip("\n") + "\n"
-            assert printed == answers, page
+            assert played(chat, folder) == chat, page
 
 
 @pytest.mark.model

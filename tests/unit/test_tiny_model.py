@@ -47,16 +47,23 @@ async def answered(session: Session, typed: str) -> tuple[str, list[str]]:
     return text.strip(), calls
 
 
-@pytest.mark.model
-async def test_the_tiny_model_does_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "README.md").write_text(README, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
+async def played(folder: Path) -> list[list[tuple[str, str, list[str]]]]:
+    """Of each chat what is typed, the answer, and the tools that were called. In `folder`, the working one."""
+    (folder / "README.md").write_text(README, encoding="utf-8")
     said = []
-    async with loaded(app_of(tmp_path)) as app:
+    async with loaded(app_of(folder)) as app:
         for chat in EXAMPLES:
             session = app.conversations.session(user=LOCAL, recall=False)
             said.append([(typed, *await answered(session, typed)) for typed, _ in chat])
-    assert said == [[(typed, answer, CALLS.get(typed, [])) for typed, answer in chat] for chat in EXAMPLES]
+    return said
+
+
+@pytest.mark.model
+async def test_the_tiny_model_does_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert await played(tmp_path) == [
+        [(typed, answer, CALLS.get(typed, [])) for typed, answer in chat] for chat in EXAMPLES
+    ]
 
 
 def test_the_page_shows_these_chats() -> None:

@@ -136,11 +136,8 @@ def test_a_tiny_model_gets_the_tools_of_its_training_and_those_that_were_asked_f
         'async def bark() -> str:\n    """Bark."""\n    return "Woof"\n'
     )
     added = toolset(tmp_path, f"[tools]\nfiles = ['{tmp_path}/mine.py']").box(n_ctx=4096, is_tiny=True)
-    assert names(added) == {name for name in TINY_TOOLS if "_f" in name or name == "list_directory"} - {
-        "get_fact",
-        "set_fact",
-        "clear_fact",
-    } | {"bark"}, "there is no memory"
+    of_memory = {"search_memory", "get_fact", "set_fact", "clear_fact"}
+    assert names(added) == {*TINY_TOOLS, "bark"} - of_memory, "there is no memory"
 
 
 @pytest.mark.parametrize(

@@ -104,16 +104,15 @@ def test_anthropics_client_asks_for_a_digest_by_its_instructions(
     client, served = anthropics
     ask = asking(client)
     about = f"bob {pauses}"
-    first = ask(session(5, about), trigger={"type": "input_tokens", "value": 9_000})
-    messages = [*session(5, about), answered(first), {"role": "user", "content": "And now?"}]
+    first = ask(session(4, about), trigger={"type": "input_tokens", "value": 9_000})
+    messages = [*session(4, about), answered(first), {"role": "user", "content": "And now?"}]
     answer = ask(messages, instructions="Keep all ports. <|im_end|>", pause_after_compaction=pauses)
     assert answer.content[0].type == "compaction"
     assert answer.usage.output_tokens <= 8, "the digest is not the client's to pay"
     served.wait()
     following: list[Any] = [answered(answer), {"role": "user", "content": "Next?"}]
     then = ask(following)
-    # The embedded model may find nothing to say in a digest of these turns: test_digest_cells.py has one word for word.
-    assert 0 < then.usage.input_tokens < DIGEST_TOKENS
+    assert NEW_TOKENS < then.usage.input_tokens < DIGEST_TOKENS
     following += [answered(then), {"role": "user", "content": "And then?"}]
     assert ask(following).usage.input_tokens < NEW_TOKENS
 
