@@ -11,7 +11,6 @@ recorded answers of six kinds of provider.
 from __future__ import annotations
 
 import html
-import json
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -33,6 +32,7 @@ from shepherd.core import (
     Unreachable,
     Unsupported,
 )
+from shepherd.wire.base import parse_json
 
 FailureKind = Literal[
     "auth",
@@ -183,7 +183,7 @@ class _Words:
             self._read_object(body, depth)
 
     def _read_text(self, text: str, depth: int) -> None:
-        if text.lstrip()[:1] in ("{", "[") and isinstance(inner := _parsed(text), dict | list):
+        if text.lstrip()[:1] in ("{", "[") and isinstance(inner := parse_json(text), dict | list):
             self._read(inner, depth - 1)
         self.message = self.message or text
 
@@ -218,20 +218,13 @@ def _word(value: Any) -> str:
     return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
 
 
-def _parsed(text: str | bytes) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
 def _json_of(body: bytes) -> Any:
     """JSON, the first record of a stream, or the words of a page."""
     text = body.decode("utf-8", "replace").strip("\ufeff \t\r\n")
-    if (found := _parsed(text)) is not None:
+    if (found := parse_json(text)) is not None:
         return found
     for line in text.splitlines()[:20]:
-        if line.startswith(("data:", "error:")) and isinstance(found := _parsed(line.partition(":")[2]), dict):
+        if line.startswith(("data:", "error:")) and isinstance(found := parse_json(line.partition(":")[2]), dict):
             return found
     if text.startswith("<"):
         return page_words(text)

@@ -20,7 +20,7 @@ from shepherd.core import ReasoningLevel, Request
 from shepherd.core.status import ModelCard
 from shepherd.wire.base import Json
 from shepherd.wire.client import Effort, Endpoint
-from shepherd.wire.values import whole_number
+from shepherd.wire.values import object_at, whole_number
 
 AS_OF = "2026-11-21"
 """When the table was written."""
@@ -264,7 +264,7 @@ def decode_show(body: Json) -> Facts:
 
 
 def _facts(entry: Json) -> Facts:
-    meta, top, able = _object(entry, "meta"), _object(entry, "top_provider"), _object(entry, "capabilities")
+    meta, top, able = object_at(entry, "meta"), object_at(entry, "top_provider"), object_at(entry, "capabilities")
     windows = (
         entry.get("loaded_context_length"),  # LM Studio: of the loaded model, less than it could have
         *(entry.get(key) for key in ("max_model_len", "max_input_tokens", "inputTokenLimit", "context_length")),
@@ -279,7 +279,7 @@ def _facts(entry: Json) -> Facts:
     )
     methods = _words(entry.get("supportedGenerationMethods"))
     embeds = bool(methods & {"embedContent", "batchEmbedContents", "embedText"}) and "generateContent" not in methods
-    inputs = _words(_object(entry, "architecture").get("input_modalities"))
+    inputs = _words(object_at(entry, "architecture").get("input_modalities"))
     facts = Facts(
         next(filter(None, map(_count, windows)), None),
         next(filter(None, map(_count, outputs)), None),
@@ -297,18 +297,18 @@ def _facts(entry: Json) -> Facts:
 
 def _thinking(facts: Facts, entry: Json, able: Json) -> Facts:
     """Anthropic and Gemini report how a model thinks; Gemini only whether."""
-    types = _object(_object(able, "thinking"), "types")
-    if _object(able, "thinking").get("supported") is False or entry.get("thinking") is False:
+    types = object_at(object_at(able, "thinking"), "types")
+    if object_at(able, "thinking").get("supported") is False or entry.get("thinking") is False:
         return replace(facts, thinks_by="")
-    if _object(types, "adaptive").get("supported") is True:
+    if object_at(types, "adaptive").get("supported") is True:
         words: tuple[Effort, ...] = ("low", "medium", "high", "xhigh", "max")
-        effort = _object(able, "effort")
+        effort = object_at(able, "effort")
         return replace(
             facts,
             thinks_by="adaptive",
-            efforts=tuple(word for word in words if _object(effort, word).get("supported") is True),
+            efforts=tuple(word for word in words if object_at(effort, word).get("supported") is True),
         )
-    if _object(types, "enabled").get("supported") is True:
+    if object_at(types, "enabled").get("supported") is True:
         return replace(facts, thinks_by="budget", efforts=_TO_HIGH)
     return facts
 
@@ -330,11 +330,6 @@ def _created(entry: Json) -> int:
         return int(datetime.fromisoformat(str(entry.get("created_at") or entry.get("modified_at"))).timestamp())
     except (ValueError, OverflowError):
         return 0
-
-
-def _object(body: Mapping[str, Any], key: str) -> Json:
-    value = body.get(key)
-    return value if isinstance(value, dict) else {}
 
 
 def _words(value: Any) -> frozenset[str]:
