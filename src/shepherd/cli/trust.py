@@ -17,7 +17,7 @@ import platformdirs
 
 from shepherd import config
 from shepherd.cli import render
-from shepherd.config import Consent, FolderFile, TrustStore, instructions
+from shepherd.config import Consent, FolderFile, TrustStore
 from shepherd.core import ConfigError, InvalidRequest
 
 
@@ -50,6 +50,8 @@ def consent(options: Mapping[str, Any], *, looks: bool) -> Consent:
 
 def files_of(folder: Path) -> list[FolderFile]:
     """The files that a start in `folder` would need trust for. Raises: `ConfigError`."""
+    from shepherd.config import instructions  # here, for it brings asyncio to every command
+
     found: list[FolderFile] = []
 
     def keep(file: FolderFile) -> bool:

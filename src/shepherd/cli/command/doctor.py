@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import httpx2
 import platformdirs
 import psutil
 
@@ -26,8 +25,6 @@ from shepherd.app import tensorrt
 from shepherd.app.directory.entries import read
 from shepherd.cli import configure, known_providers, logs, render
 from shepherd.cli.command import build as building
-from shepherd.cli.command import provider
-from shepherd.cli.command.server_client import connect, find_address, health_of
 from shepherd.cli.text import clean, format_size
 from shepherd.config import Config
 from shepherd.core import ConfigError, ShepherdError
@@ -251,6 +248,10 @@ def _worker(server: str) -> CheckResult:
 
 def _server(config: Config) -> CheckResult | None:
     """What a Shepherd that has the configured port says of its health; None where none answers."""
+    import httpx2
+
+    from shepherd.cli.command.server_client import connect, find_address, health_of
+
     address = find_address(config, None, ())
     try:
         with connect(address, HEALTH_S) as client:
@@ -268,6 +269,8 @@ def _providers(options: Mapping[str, Any]) -> Iterator[CheckResult]:
     except ShepherdError:  # `_configuration` reports it
         return
     for row in known_providers.known_rows(config, store):
+        from shepherd.cli.command import provider
+
         facts = provider.facts(row, config.network, config.providers)
         where = facts["address"] or f"replicas {', '.join(row.replicas)}"
         key = f"key from {facts['key']}" if facts["key"] else "no key"

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from shepherd.app.alone import open_embedder, open_reranker
 from shepherd.cli import configure, known_providers, render
 from shepherd.cli.text import clean, one_line
 from shepherd.config import Config
@@ -117,6 +116,8 @@ def embedding(
             with closing(found):
                 yield found
         return
+    from shepherd.app.alone import open_embedder
+
     with open_embedder(model) as embedder:
         yield embedder
 
@@ -128,6 +129,8 @@ def reranking_by(model: str | None, config: Config | None = None) -> Iterator[Re
     if model is None:
         yield None
         return
+    from shepherd.app.alone import open_reranker
+
     path = next((each.path for each in (config.models if config else ()) if each.name == model), model)
     with open_reranker(path) as loaded, closing(Reranking(loaded.relevance, model)) as reranking:
         yield reranking

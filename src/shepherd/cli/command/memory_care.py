@@ -12,8 +12,6 @@ from typing import Any
 
 import click
 
-from shepherd.agent.compaction_store import CompactionStore
-from shepherd.app.files import compactions_file, drop_snapshots, snapshot_folder
 from shepherd.cli import render
 from shepherd.cli.command.memory import MemoryAccess, conversation_called, day, embedding, moment
 from shepherd.cli.text import format_size, one_line
@@ -44,6 +42,9 @@ def forget(
     yes: bool,
 ) -> int:
     """Show what would go, ask, and delete it from the file; the conversations that caches keep on disk go, too."""
+    from shepherd.agent.compaction_store import CompactionStore
+    from shepherd.app.files import compactions_file, drop_snapshots, snapshot_folder
+
     chosen = (messages, conversation, matching, before)
     if everything and any(chosen):
         raise click.UsageError("--everything takes no other filter; leave the others out.")

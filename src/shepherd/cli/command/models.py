@@ -11,8 +11,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx2
-
 from shepherd.app import tensorrt
 from shepherd.app.directory import entries
 from shepherd.app.directory.here import scan_models
@@ -20,7 +18,6 @@ from shepherd.app.directory.here import trained as trained_of
 from shepherd.app.directory.names import Names
 from shepherd.backends.local.chat_template import ChatFormat
 from shepherd.cli import configure, render
-from shepherd.cli.command import server_client
 from shepherd.cli.text import format_age, format_size
 from shepherd.config import CacheConfig, Config, KvConfig, ModelConfig
 from shepherd.core import BadReply, ConfigError
@@ -75,6 +72,10 @@ def find_loaded(config: Config) -> Running | None:
     """The configured server, if it runs on this machine and answers."""
     if config.server.port == 0:
         return None
+    import httpx2
+
+    from shepherd.cli.command import server_client
+
     address = server_client.find_address(config, None, ())
     try:
         with server_client.connect(address, 2.0) as client:

@@ -20,19 +20,13 @@ import platformdirs
 import tomlkit
 
 from shepherd.app.directory.entries import capacity_of, cells_of, makes_vectors
-from shepherd.app.directory.pulling import network_of
 from shepherd.cli import configure, known_providers, render
 from shepherd.cli.command.models import find_file
 from shepherd.cli.text import format_rate, format_size
 from shepherd.config import CacheConfig, Config, KvConfig, ModelConfig, model_name
 from shepherd.core import InvalidRequest
-from shepherd.engine.llamacpp import library
-from shepherd.engine.llamacpp.runtime import usual_threads
-from shepherd.measure import speed
 from shepherd.models import catalog, gguf, machines, outline, plan
 from shepherd.models.checkpoint import CONFIG, read_checkpoint, read_json
-from shepherd.models.pull import head
-from shepherd.models.pull.source import HubSource, parse
 from shepherd.models.pulled import PREFIXES
 from shepherd.models.suggestions import SUGGESTIONS
 
@@ -142,6 +136,10 @@ def _of_config(path: Path, name: str) -> _Model:
 
 
 def _remote(config: Config, spec: str, folder: Path) -> _Model:
+    from shepherd.app.directory.pulling import network_of
+    from shepherd.models.pull import head
+    from shepherd.models.pull.source import HubSource, parse
+
     source, network = parse(spec), network_of(config, known_providers.store())
     render.show_note(f"{spec} is not on this machine; reading its head at its source.")
     try:
@@ -168,6 +166,10 @@ def _remote(config: Config, spec: str, folder: Path) -> _Model:
 
 def _this(config: Config, header: gguf.Header, options: Mapping[str, Any]) -> plan.Machine:
     """This machine, measured. Raises: `EngineError`."""
+    from shepherd.engine.llamacpp import library
+    from shepherd.engine.llamacpp.runtime import usual_threads
+    from shepherd.measure import speed
+
     has_gpu = bool(library.devices()) and options.get("gpu_layers") != 0
     n_threads = options.get("threads") or usual_threads(header.n_params)
     cache_folder = Path(platformdirs.user_cache_dir("shepherd"))

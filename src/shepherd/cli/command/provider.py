@@ -8,19 +8,19 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from shepherd.app.providers import cloud_of, limits_of, made_of, user_spending
-from shepherd.backends.cloud.backend import CloudBackend
-from shepherd.backends.cloud.packaged import PackagedBackend
 from shepherd.backends.cloud.provider import find_kind
-from shepherd.backends.cloud.transport import without_user
 from shepherd.cli import configure, known_providers, render, signals
 from shepherd.config import NetworkConfig, ProviderConfig
 from shepherd.config.kinds import NO_PROXY
 from shepherd.core import ConfigError, InvalidRequest, Message, Request, ShepherdError, Started, Text
+
+if TYPE_CHECKING:
+    from shepherd.backends.cloud.backend import CloudBackend
+    from shepherd.backends.cloud.packaged import PackagedBackend
 
 
 def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
@@ -50,6 +50,9 @@ def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
 def facts(row: ProviderConfig, shared: NetworkConfig, rows: Sequence[ProviderConfig] = ()) -> dict[str, Any]:
     """A provider for programs: where it is, where its key comes from, how it is reached, what is wrong; without a
     secret. `shared`: for all providers; `rows`: all of them, for what is known of a group."""
+    from shepherd.app.providers import made_of
+    from shepherd.backends.cloud.transport import without_user
+
     store = known_providers.store()
     kind = find_kind(row.type)
     assert kind is not None
@@ -78,6 +81,9 @@ def facts(row: ProviderConfig, shared: NetworkConfig, rows: Sequence[ProviderCon
 
 
 def _network(network: NetworkConfig, address: str, *, is_local: bool) -> dict[str, Any]:
+    from shepherd.app.providers import limits_of
+    from shepherd.backends.cloud.transport import without_user
+
     deadlines, patience = limits_of(network)
     proxy, source = (network.proxy, "configuration") if network.proxy else _from_variable(address)
     if is_local:
@@ -172,6 +178,8 @@ async def _asked(backend: CloudBackend | PackagedBackend, model: str) -> str:
 
 def _backend(row: ProviderConfig, shared: NetworkConfig) -> CloudBackend | PackagedBackend:
     """A back end that makes one attempt."""
+    from shepherd.app.providers import cloud_of, made_of, user_spending
+
     provider = made_of(row, os.environ, known_providers.store())
     once = replace(row, network=replace(row.network, attempts=1))
     return cloud_of(once, provider, shared, user_spending())

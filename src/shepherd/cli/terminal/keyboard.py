@@ -1,7 +1,8 @@
 """Single keys and short lines from a person in the middle of a turn.
 
 Keys typed before a question are not its answer: the next prompt gets them, like all keys typed during an answer.
-prompt_toolkit reads the keys; its typeahead store keeps them. Import it late: prompt_toolkit is heavy.
+prompt_toolkit reads the keys and is imported late: a chat shows the loading of its model before it needs a key. Its
+typeahead store keeps them.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ import asyncio
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
-from prompt_toolkit import PromptSession
-from prompt_toolkit.input import Input, create_input
-from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
-from prompt_toolkit.key_binding import KeyPress
+if TYPE_CHECKING:
+    from prompt_toolkit.input import Input
+    from prompt_toolkit.key_binding import KeyPress
 
 ENTER, END = "enter", "end"
 """Keys without a character; END is Ctrl-D, or a closed terminal."""
@@ -43,6 +44,9 @@ class TerminalKeyboard:
     @contextmanager
     def listen(self) -> Iterator[None]:
         """Within the block, all keys come here. Not reentrant."""
+        from prompt_toolkit.input import create_input
+        from prompt_toolkit.input.typeahead import store_typeahead
+
         self._input = self._source or create_input()
         self._keys = asyncio.Queue()
         with self._input.raw_mode():
@@ -68,6 +72,9 @@ class TerminalKeyboard:
     async def line(self, prompt: str, default: str = "") -> str | None:
         """A line that the person edits; None after Ctrl-D, which refuses. When cancelled, it drops the line, and ends
         with it: after Enter."""
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
+
         assert self._input is not None
         self._forget_escape()
         ahead = get_typeahead(self._input)
@@ -101,6 +108,8 @@ class TerminalKeyboard:
             self._escape.cancel()
 
     def _put(self, presses: list[KeyPress]) -> None:
+        from prompt_toolkit.input.typeahead import store_typeahead
+
         assert self._input is not None
         if len(presses) > 1 and _name(presses[0]) == "escape":  # Alt and another key
             return
