@@ -119,12 +119,9 @@ class LoadedModel:
         ended: list[bool] = []
         with contextlib.ExitStack() as stack:  # if one fails, the others are freed all the same
             stack.callback(lambda: self.free() if all(ended) else None)
-            if self.embedder is not None:
-                stack.callback(self.embedder.close)
-            if self.reranker is not None:
-                stack.callback(self.reranker.close)
-            for backend in self.backends.values():
-                stack.callback(lambda backend: ended.append(backend.engine.close()), backend)
+            for each in (self.embedder, self.reranker, *(backend.engine for backend in self.backends.values())):
+                if each is not None:
+                    stack.callback(lambda engine: ended.append(engine.close()), each)
         self.backends.clear()
         self.memory_backends.clear()
         gc.unfreeze()  # what is in circles can be collected again
@@ -204,9 +201,7 @@ class ModelLoader:
                 if speech is not None:
                     options = replace(options, end_tokens=speech.end_tokens, spelled=speech.constraints.spelled)
                 title = f"cache {options.caches[0].name!r}" if options.caches else f"model {entry.name!r}"
-                made = RemoteLlama(
-                    options, title=title, stall_s=self.config.kv.stall_s, is_wanted=is_wanted, report=report
-                )
+                made = RemoteLlama(options, title=title, is_wanted=is_wanted, report=report)
             else:
                 constrainer = speech.constraints.constrainer if speech is not None else None
                 made = LlamaModel(weights, options, constrainer=constrainer, report=report)
@@ -291,6 +286,7 @@ class ModelLoader:
             projector=projector.path if projector is not None and sees else None,
             pooling=model.pooling,
             n_tokens=entry.n_tokens,
+            stall_s=kv.stall_s,
         )
 
     def _try(self, entry: ModelEntry, path: Path, on_progress: Progress, is_wanted: Callable[[], bool]) -> None:

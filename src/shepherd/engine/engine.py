@@ -31,7 +31,7 @@ from shepherd.engine.gate import Gate, evict_turns
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.scheduler import EngineOptions, Scheduler
 from shepherd.engine.stats import CacheStats
-from shepherd.engine.watchdog import STEP_S, Watchdog, call_stack
+from shepherd.engine.watchdog import CLOSE_S, STEP_S, Watchdog, call_stack
 from shepherd.engine.window import LOOK_S, Feed
 
 logger = logging.getLogger(__name__)
@@ -42,8 +42,6 @@ IDLE_S = 0.5
 """Seconds without mail before idle work begins."""
 PUBLISH_S = 0.25
 """Seconds between two snapshots for displays while a job runs."""
-CLOSE_S = 2.0
-"""Seconds without progress until `close` abandons a thread that does not end; more if a decode is known to take it."""
 
 
 class _Mail(NamedTuple):

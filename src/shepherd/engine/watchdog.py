@@ -27,6 +27,8 @@ SLACK = 20.0
 """Factor on the expected time of a decode, which is the limit if it is larger."""
 STEP_S = 0.25
 """Seconds between two checks."""
+CLOSE_S = 2.0
+"""Seconds without progress until `close` abandons a thread that does not end; more if a decode is known to take it."""
 
 
 @dataclass(slots=True)

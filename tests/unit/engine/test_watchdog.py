@@ -18,10 +18,10 @@ from tests.in_time import until
 
 from shepherd.core import EngineDown
 from shepherd.engine.base import Chunk, Decoded, Done, Job, Span, Step, Ticket
-from shepherd.engine.engine import CLOSE_S, InProcessEngine
+from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.scheduler import EngineOptions
-from shepherd.engine.watchdog import FIRST_DECODE, SLACK, Heartbeat, Watchdog, call_stack
+from shepherd.engine.watchdog import CLOSE_S, FIRST_DECODE, SLACK, Heartbeat, Watchdog, call_stack
 
 END = BYTES + 1
 STALL_S = 0.2

@@ -17,6 +17,7 @@ from shepherd.core import EngineError, InvalidRequest
 from shepherd.engine.llamacpp.library import C
 from shepherd.engine.llamacpp.pooled import N_TOKENS, PooledModel, Rows, always, pooling_of
 from shepherd.engine.llamacpp.weights import Weights
+from shepherd.engine.watchdog import STALL_S
 
 Pooling = Literal["mean", "cls", "last", "none"]
 Vectors = Rows
@@ -50,10 +51,11 @@ class EmbeddingModel(PooledModel):
         pooling: Pooling | None = None,
         n_tokens: int | None = N_TOKENS,
         n_threads: int | None = None,
+        stall_s: float = STALL_S,
     ) -> None:
         """The caller keeps owning `weights`, which must outlive this object.
 
-        pooling: None = that of the file, or else the mean. n_tokens: as for `PooledModel`.
+        pooling: None = that of the file, or else the mean. n_tokens, stall_s: as for `PooledModel`.
 
         Raises: `EngineError` for a model that cannot embed.
         """
@@ -63,7 +65,7 @@ class EmbeddingModel(PooledModel):
         pooling = pooling or file_pooling or "mean"
         if pooling not in get_args(Pooling):
             raise EngineError(f"pooling {pooling!r} is unknown; choose one of {', '.join(get_args(Pooling))}")
-        super().__init__(weights, pooling, n_tokens=n_tokens, n_threads=n_threads)
+        super().__init__(weights, pooling, n_tokens=n_tokens, n_threads=n_threads, stall_s=stall_s)
         self.dim = self.width
         self.name = f"{weights.digest}-{pooling}"
         """An id of weights and pooling: vectors of equal ids are comparable."""

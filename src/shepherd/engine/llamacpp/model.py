@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from shepherd.engine.draft_model import DraftModel
 from shepherd.engine.engine import InProcessEngine
@@ -23,6 +23,7 @@ from shepherd.engine.llamacpp.projector import Projector
 from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime, default_threads
 from shepherd.engine.llamacpp.weights import Weights
 from shepherd.engine.scheduler import EngineOptions
+from shepherd.engine.watchdog import STALL_S
 from shepherd.models.adapter import Adapter
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ class ModelOptions:
     """What lets it see images, or hear."""
     pooling: Pooling | None = None
     n_tokens: int | None = None
-    """As those of `EmbeddingModel`."""
+    stall_s: float = STALL_S
+    """As those of `EmbeddingModel`; a child without a sign of life for about twice `stall_s` is killed."""
     end_tokens: frozenset[int] = frozenset()
     """All that end an answer."""
     spelled: tuple[str, ...] = ()
@@ -221,14 +223,13 @@ class LlamaModel:
         from shepherd.engine.llamacpp.embedding import EmbeddingModel  # noqa: PLC0415 - few models need NumPy
         from shepherd.engine.llamacpp.reranking import RerankModel  # noqa: PLC0415 - as above
 
+        common: Any = {"n_tokens": options.n_tokens, "n_threads": options.n_threads, "stall_s": options.stall_s}
         made: EmbeddingModel | RerankModel
         if options.use == "scores":
-            self.reranker = made = RerankModel(self.weights, n_tokens=options.n_tokens, n_threads=options.n_threads)
+            self.reranker = made = RerankModel(self.weights, **common)
         else:
             assert options.pooling != "rank"
-            self.embedder = made = EmbeddingModel(
-                self.weights, pooling=options.pooling, n_tokens=options.n_tokens, n_threads=options.n_threads
-            )
+            self.embedder = made = EmbeddingModel(self.weights, pooling=options.pooling, **common)
         self.facts = self.facts._replace(pooled=PooledFacts(made.name, made.width, made.pooling, made.n_tokens))
 
     def close(self) -> None:

@@ -19,27 +19,36 @@ Facts about llama.h that shape this file:
 from __future__ import annotations
 
 import ctypes
+import logging
+import queue
 import threading
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from shepherd.core import EngineError
+from shepherd.core import EngineDown, EngineError
 from shepherd.engine.base import Chunk
 from shepherd.engine.llamacpp.batch import Batch
 from shepherd.engine.llamacpp.library import C, devices, reason_from, start_library
 from shepherd.engine.llamacpp.runtime import default_threads
 from shepherd.engine.llamacpp.weights import Weights
+from shepherd.engine.prefill import SMALLEST, SpeedEstimate
 from shepherd.engine.stats import CacheStats
+from shepherd.engine.watchdog import CLOSE_S, STALL_S, STEP_S, Heartbeat, Watchdog, call_stack
 from shepherd.process.child import Cancelled
 
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 Pooling = Literal["mean", "cls", "last", "none", "rank"]
 Rows = npt.NDArray[np.float32]
 
@@ -66,24 +75,86 @@ def pooling_of(weights: Weights) -> Pooling | None:
     return next((name for name, known in _POOLING.items() if known and number == str(known)), None)
 
 
-class FairLock:
-    """A lock that threads get in the order in which they wait. Python's own lock goes to the quickest thread, often the
-    one that has just released it."""
+class WatchedThread:
+    """Computes what callers wait for, in the order in which they ask; no other thread is in the library meanwhile. If a
+    call of it does not return, all callers and all later ones get `EngineDown` until it does."""
 
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._n_came = self._n_left = 0
+    def __init__(self, name: str, stall_s: float) -> None:
+        self.down: str | None = None
+        self.stats = CacheStats(0)
+        self.heartbeat = Heartbeat()
+        self.speed = SpeedEstimate()
+        self._name = name
+        self._lock = threading.Lock()  # guards `down` against further calls
+        self._open: set[Future[Any]] = set()
+        self._mailbox: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=f"engine-{name}", daemon=True)
+        self._thread.start()
+        self._watchdog = Watchdog(
+            self.heartbeat, name=name, stall_s=stall_s, has_work=lambda: bool(self._open), on_stall=self._stall,
+            on_recovery=self._recover,
+        )  # fmt: skip
 
-    def __enter__(self) -> None:
-        with self._changed:
-            number = self._n_came
-            self._n_came += 1
-            self._changed.wait_for(lambda: self._n_left == number)
+    def call(self, work: Callable[[], T]) -> T:
+        """What `work` returns. Raises: what it raises; `EngineDown`."""
+        done: Future[T] = Future()
+        done.add_done_callback(self._open.discard)
+        with self._lock:
+            if self.down is not None:
+                raise EngineDown(self.down)
+            self._open.add(done)
+            self._mailbox.put((work, done))
+        self._watchdog.wake()
+        return done.result()
 
-    def __exit__(self, *_about_the_error: object) -> None:
-        with self._changed:
-            self._n_left += 1
-            self._changed.notify_all()
+    @contextmanager
+    def computing(self, n_tokens: int, n_texts: int) -> Iterator[None]:
+        """Around a call of the library, on the thread. What it may take follows the speed of those before it."""
+        self.heartbeat.begin(f"computing {n_tokens} tokens of {n_texts} texts", self.speed.expected_s(n_tokens))
+        began_s = time.perf_counter()
+        yield
+        seconds, stats = time.perf_counter() - began_s, self.stats
+        self.speed.observe(seconds, n_prompt=max(n_tokens, SMALLEST), n_running=0)
+        stats.prefill_s, stats.prefilled_tokens = stats.prefill_s + seconds, stats.prefilled_tokens + n_tokens
+        stats.decodes, stats.decoded_chunks = stats.decodes + 1, stats.decoded_chunks + n_texts
+        self.heartbeat.beat()
+
+    def close(self) -> bool:
+        """End behind what was asked; False: it is stuck, and left. Twice is allowed."""
+        self._mailbox.put(None)
+        while self._thread.is_alive() and self._watchdog.quiet_s < self.heartbeat.allowed_s(CLOSE_S):
+            self._thread.join(STEP_S)
+        self._watchdog.close()
+        self._refuse(f"{self._name} has been closed")
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while (mail := self._mailbox.get()) is not None:
+            work, done = mail
+            with suppress(InvalidStateError):  # it has been refused meanwhile
+                try:
+                    if not done.done():
+                        done.set_result(work())
+                except Exception as error:
+                    done.set_exception(error)
+            self.heartbeat.beat()
+
+    def _stall(self, quiet_s: float) -> None:
+        reason = f"the engine of {self._name} has made no progress for {quiet_s:.0f} s ({self.heartbeat.doing})"
+        logger.error("%s; requests end with an error until it recovers. Stack: %s", reason, call_stack(self._thread))
+        self.stats.stalls += 1
+        self._refuse(reason)
+
+    def _refuse(self, reason: str) -> None:
+        with self._lock:
+            self.down, refused = reason, self._open.copy()
+        for done in refused:
+            with suppress(InvalidStateError):
+                done.set_exception(EngineDown(reason))
+
+    def _recover(self, quiet_s: float) -> None:
+        logger.warning("the engine of %s has recovered after %.0f s without progress", self._name, quiet_s)
+        self.down = None
 
 
 class PooledModel:
@@ -92,16 +163,14 @@ class PooledModel:
     What its rows mean, its subclasses know.
     """
 
-    down: str | None = None
-    """As `Engine.down`: it can only end with this process."""
-
     def __init__(
-        self, weights: Weights, pooling: Pooling, *, n_tokens: int | None = N_TOKENS, n_threads: int | None = None
-    ) -> None:
+        self, weights: Weights, pooling: Pooling, *, n_tokens: int | None = N_TOKENS, n_threads: int | None = None,
+        stall_s: float = STALL_S,
+    ) -> None:  # fmt: skip
         """The caller keeps owning `weights`, which must outlive this object.
 
         n_tokens: most tokens read of a text, less if the model was trained on less; None = as many as it was trained
-        on, up to a limit. Memory for long texts is allocated when one comes.
+        on, up to a limit. Memory for long texts is allocated when one comes. stall_s: as that of `EngineOptions`.
 
         Raises: `EngineError` for a model without texts, or one that is an encoder with a decoder.
         """
@@ -112,11 +181,9 @@ class PooledModel:
         self.weights = weights
         self.pooling: Pooling = pooling
         self._owns_weights = False
-        self._lock = FairLock()
-        self._stats = CacheStats(0)
-        self._n_threads = n_threads or default_threads(weights.n_params)
+        self.n_threads = n_threads or default_threads(weights.n_params)
         n_first = N_TOKENS if n_tokens is None else min(max(n_tokens, _LEAST), N_TOKENS)
-        self._context: _PoolingContext | None = _PoolingContext(weights, pooling, n_first, n_first, self._n_threads)
+        self._context = _PoolingContext(self, n_first, n_first)
         self._looks_back = self._context.has_memory and weights.parameter("attention.causal") != "false"
         """Whether the model is causal, so that a text can be computed piece by piece."""
         if n_tokens is None:
@@ -125,6 +192,7 @@ class PooledModel:
         """Most tokens read of a text, special tokens included."""
         self.width = self._context.width
         """Numbers in a row."""
+        self._thread = WatchedThread(file, stall_s)
 
     @classmethod
     def load(cls, path: Path, **options: Any) -> Self:
@@ -138,14 +206,19 @@ class PooledModel:
         made._owns_weights = True
         return made
 
-    def close(self) -> None:
-        """Free the context, and the weights if they are its own. Twice is allowed."""
-        with self._lock:
-            if self._context:
-                self._context.close()
-                self._context = None
-        if self._owns_weights:
-            self.weights.close()
+    @property
+    def down(self) -> str | None:
+        """As `Engine.down`."""
+        return self._thread.down
+
+    def close(self) -> bool:
+        """Free the context, and the weights if they are its own; False: the thread is stuck and may use them. Twice is
+        allowed."""
+        if has_ended := self._thread.close():
+            self._context.close()
+            if self._owns_weights:
+                self.weights.close()
+        return has_ended
 
     def __enter__(self) -> Self:
         return self
@@ -154,24 +227,19 @@ class PooledModel:
         self.close()
 
     def stats(self) -> CacheStats:
-        """Its totals, as those of a cache without cells; a group of texts is a decode. Any thread."""
-        return replace(self._stats)
+        """Its totals, as those of a cache without cells; a group, or piece of a text, is a decode. Any thread."""
+        return replace(self._thread.stats)
 
     def rows(self, texts: Sequence[array[int]], is_wanted: Callable[[], bool] = always) -> Rows:
         """[len(texts), width], as the library computes them. `is_wanted`: asked between two groups.
 
-        Raises: `EngineError`; `Cancelled`.
+        Raises: `EngineError`; `EngineDown`; `Cancelled`.
         """
         made = np.empty((len(texts), self.width), np.float32)
-        longest = max(map(len, texts), default=0)
-        with self._lock:
-            context = self._context_for(longest)
-        for indices in context.packed([len(one) for one in texts]):
+        for indices in self._context.packed([len(one) for one in texts]):
             if not is_wanted():
                 raise Cancelled
-            group = [texts[index] for index in indices]
-            with self._lock, self._counted(group):  # the context may be a larger one by now, in which the groups fit
-                made[indices] = self._context_for(longest).rows(group)
+            made[indices] = self._thread.call(partial(self._rows, [texts[index] for index in indices]))
         return made
 
     def states(self, texts: Sequence[array[int]], is_wanted: Callable[[], bool] = always) -> Rows:
@@ -181,28 +249,20 @@ class PooledModel:
         for one in texts:
             if not is_wanted():
                 raise Cancelled
-            with self._lock, self._counted([one]):
-                made[at : at + len(one)] = self._context_for(len(one)).states(one)
+            made[at : at + len(one)] = self._thread.call(partial(self._rows, [one]))
             at += len(one)
         return made
 
-    @contextmanager
-    def _counted(self, group: Sequence[array[int]]) -> Iterator[None]:
-        began_s = time.perf_counter()
-        yield
-        self._stats.prefill_s += time.perf_counter() - began_s
-        self._stats.prefilled_tokens += sum(map(len, group))
-        self._stats.decodes += 1
-        self._stats.decoded_chunks += len(group)
+    def _rows(self, group: Sequence[array[int]]) -> Rows:
+        """As `_PoolingContext.rows`, of a context that may be larger than the one that packed the group."""
+        return self._context_for(max(map(len, group))).rows(group, self._thread)
 
     def _context_for(self, n_tokens: int) -> _PoolingContext:
-        """A context for texts of `n_tokens` tokens; replaces a smaller one. The caller holds the lock."""
-        if self._context is None:
-            raise EngineError(f"{self.weights.path.name} has been closed")
+        """A context for texts of `n_tokens` tokens; replaces a smaller one. On the thread."""
         if n_tokens > self._context.n_tokens:
             wider = min(self.n_tokens, 1 << (n_tokens - 1).bit_length())
-            n_piece = N_TOKENS if self._looks_back else wider
-            made = _PoolingContext(self.weights, self.pooling, wider, n_piece, self._n_threads)
+            self._thread.heartbeat.begin(f"allocating memory for texts of {wider} tokens", None)
+            made = _PoolingContext(self, wider, N_TOKENS if self._looks_back else wider)
             self._context.close()
             self._context = made
         return self._context
@@ -211,10 +271,9 @@ class PooledModel:
 class _PoolingContext:
     """A `llama_context` that computes rows for texts of up to `n_tokens`. For one thread."""
 
-    def __init__(self, weights: Weights, pooling: Pooling, n_tokens: int, n_piece: int, n_threads: int) -> None:
+    def __init__(self, model: PooledModel, n_tokens: int, n_piece: int) -> None:
         """`n_piece`: tokens computed at once. Raises: `EngineError` if there is not enough memory."""
-        self._weights = weights
-        self._pooling = pooling
+        self._weights, self._pooling = weights, pooling = model.weights, model.pooling
         count = C.llama_model_n_cls_out if pooling == "rank" else C.llama_model_n_embd_out
         self.width = int(count(weights.handle))
         # A recurrent state costs memory for every sequence, used or not.
@@ -228,8 +287,8 @@ class _PoolingContext:
             "n_seq_max": self._n_seq,
             "embeddings": True,
             "pooling_type": _POOLING[pooling],
-            "n_threads": n_threads,
-            "n_threads_batch": n_threads,
+            "n_threads": model.n_threads,
+            "n_threads_batch": model.n_threads,
             # Unlike for one new token behind many, flash attention pays on a CPU here: without it a batch of 512 tokens
             # takes more than twice as long, and short texts are faster one by one than together.
             "flash_attn_type": _AUTO,
@@ -261,53 +320,38 @@ class _PoolingContext:
         if group:
             yield group
 
-    def rows(self, texts: Sequence[array[int]]) -> Rows:
-        """[len(texts), width], not normalised: of one long text, or of several that fit into one piece.
-
-        Raises: `EngineError`.
-        """
+    def rows(self, texts: Sequence[array[int]], thread: WatchedThread) -> Rows:
+        """[len(texts), width], not normalised: of one long text, or of several that fit into one piece; without pooling
+        [len(tokens), width], of one text. Raises: `EngineError`."""
         if self._memory:
             C.llama_memory_clear(self._memory, False)
         longest = max(map(len, texts))
         pieces = []
         for start in range(0, longest, self._n_piece):
-            chunks = [
-                Chunk(seq, tokens[start : start + self._n_piece], start, logits=True)
-                for seq, tokens in enumerate(texts)
-            ]
-            pieces.append(self._pooled(chunks))
+            stop = start + self._n_piece
+            chunks = [Chunk(seq, tokens[start:stop], start, logits=True) for seq, tokens in enumerate(texts)]
+            pieces.append(self._computed(chunks, thread))
         return self._joined(pieces, longest)
 
-    def states(self, tokens: array[int]) -> Rows:
-        """[len(tokens), width], of one text, for a context that does not pool. Raises: `EngineError`."""
-        if self._memory:
-            C.llama_memory_clear(self._memory, False)
-        pieces = []
-        for start in range(0, len(tokens), self._n_piece):
-            piece = tokens[start : start + self._n_piece]
-            self._run([Chunk(0, piece, start, logits=True)])
-            pieces.append(self._rows(C.llama_get_embeddings_ith(self._context, at) for at in range(len(piece))))
-        return np.concatenate(pieces)
-
-    def _pooled(self, chunks: Sequence[Chunk]) -> Rows:
-        """[len(chunks), width]: the library's row of each chunk."""
-        self._run(chunks)
-        return self._rows(C.llama_get_embeddings_seq(self._context, seq) for seq in range(len(chunks)))
-
-    def _run(self, chunks: Sequence[Chunk]) -> None:
+    def _computed(self, chunks: Sequence[Chunk], thread: WatchedThread) -> Rows:
+        """The library's row of each chunk, or without pooling of each token; asking for it waits for a GPU."""
         self._batch.fill(chunks)
         self._batch.struct.logits = None  # all tokens: pooling needs each of them
-        code: int = self._compute(self._context, self._batch.struct)
-        if code != 0:
-            reason = reason_from(start_library())
-            raise EngineError(f"{self._weights.path.name} could not compute {len(chunks)} texts (code {code}){reason}")
-
-    def _rows(self, places: Iterable[Any]) -> Rows:
-        raw = b"".join(ctypes.string_at(each, 4 * self.width) for each in places)
+        n_tokens = sum(len(chunk.tokens) for chunk in chunks)
+        find = C.llama_get_embeddings_ith if self._pooling == "none" else C.llama_get_embeddings_seq
+        n = n_tokens if self._pooling == "none" else len(chunks)
+        with thread.computing(n_tokens, len(chunks)):
+            code: int = self._compute(self._context, self._batch.struct)
+            if code != 0:
+                reason, name = reason_from(start_library()), self._weights.path.name
+                raise EngineError(f"{name} could not compute {len(chunks)} texts (code {code}){reason}")
+            raw = b"".join(ctypes.string_at(find(self._context, at), 4 * self.width) for at in range(n))
         return np.frombuffer(raw, np.float32).reshape(-1, self.width)
 
     def _joined(self, pieces: Sequence[Rows], n_tokens: int) -> Rows:
         """The rows of whole texts from those of their pieces; all pieces but the last have equal length."""
+        if self._pooling == "none":
+            return np.concatenate(pieces)
         if self._pooling == "cls":
             return pieces[0]
         if self._pooling in {"last", "rank"} or len(pieces) == 1:  # a causal reranker reads its last token

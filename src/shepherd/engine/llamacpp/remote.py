@@ -113,14 +113,12 @@ class RemoteLlama:
         options: ModelOptions,
         *,
         title: str,
-        stall_s: float = USUAL.hung_s,
         is_wanted: Callable[[], bool] = lambda: True,
         report: Callable[[str, float], None] = lambda stage, fraction: None,
     ) -> None:
-        """As `ModelProcess`. `stall_s`: a child without a sign of life for about twice as long is killed."""
-        timeouts = timeouts_of(options, stall_s)
+        """As `ModelProcess`."""
         self.process = ModelProcess(
-            Program(command(), SERVE, (options,), environment(), timeouts, has_arena=True),
+            Program(command(), SERVE, (options,), environment(), timeouts_of(options), has_arena=True),
             title=title,
             is_wanted=is_wanted,
             report=report,
@@ -139,14 +137,14 @@ class RemoteLlama:
         self.process.close()
 
 
-def timeouts_of(options: ModelOptions, stall_s: float) -> Timeouts:
-    """Of the child of a model, by `[kv] stall_s` and the size of its files."""
+def timeouts_of(options: ModelOptions) -> Timeouts:
+    """Of the child of a model, by its `stall_s` and the size of its files."""
     paths = {options.path, *(cache.draft.path for cache in options.caches if cache.draft is not None)}
     n_bytes = sum(file.stat().st_size for path in paths for file in gguf.shards(path))
-    frozen_s = max(LEAST_S, min(USUAL.frozen_s, stall_s))
+    frozen_s = max(LEAST_S, min(USUAL.frozen_s, options.stall_s))
     return Timeouts(
-        connect_s=60.0, build_s=TIMEOUT_S + n_bytes / SLOWEST_BYTES_PER_S, frozen_s=frozen_s, hung_s=stall_s,
-        mute_s=frozen_s + stall_s, term_s=0.0,
+        connect_s=60.0, build_s=TIMEOUT_S + n_bytes / SLOWEST_BYTES_PER_S, frozen_s=frozen_s,
+        hung_s=options.stall_s, mute_s=frozen_s + options.stall_s, term_s=0.0,
     )  # fmt: skip
 
 
@@ -195,8 +193,9 @@ class _RemotePooled:
         """Its totals, as of the last answer."""
         return replace(self._stats)
 
-    def close(self) -> None:
+    def close(self) -> bool:
         """It goes with its process."""
+        return True
 
 
 class RemoteEmbedder(_RemotePooled):

@@ -24,6 +24,7 @@ from shepherd.engine.llamacpp.embedding import CHARS_PER_TOKEN
 from shepherd.engine.llamacpp.library import C
 from shepherd.engine.llamacpp.pooled import PooledModel, always
 from shepherd.engine.llamacpp.weights import Weights
+from shepherd.engine.watchdog import STALL_S
 from shepherd.models import gguf
 from shepherd.process.child import Cancelled
 
@@ -43,17 +44,19 @@ class _Text(NamedTuple):
 
 
 class RerankModel(PooledModel):
-    def __init__(self, weights: Weights, *, n_tokens: int | None = None, n_threads: int | None = None) -> None:
-        """The caller keeps owning `weights`, which must outlive this object. n_tokens: as for `PooledModel`.
+    def __init__(
+        self, weights: Weights, *, n_tokens: int | None = None, n_threads: int | None = None, stall_s: float = STALL_S
+    ) -> None:
+        """The caller keeps owning `weights`, which must outlive this object. n_tokens, stall_s: as for `PooledModel`.
 
         Raises: `EngineError` for a model that cannot score pairs.
         """
         file = weights.path.name
         if not _has_classifier(weights.path):
             raise EngineError(f"{file} has no classifier (cls.output), and cannot score pairs; choose a reranker")
-        super().__init__(weights, "rank", n_tokens=n_tokens, n_threads=n_threads)
+        self.layout = tuple(_layout(weights))  # it may be refused: before anything is allocated
+        super().__init__(weights, "rank", n_tokens=n_tokens, n_threads=n_threads, stall_s=stall_s)
         self.name = file
-        self.layout = tuple(_layout(weights))
         self._is_probable = weights.metadata("general.architecture") in _PROBABLE
 
     def score(self, pairs: Pairs, is_wanted: Callable[[], bool] = always) -> Scores:

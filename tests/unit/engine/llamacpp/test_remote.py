@@ -21,7 +21,7 @@ from shepherd.models import catalog
 def test_a_child_that_sends_once_a_second_is_never_silent_however_short_a_stall_is(
     stall_s: float, frozen_s: float
 ) -> None:
-    timeouts = timeouts_of(ModelOptions(catalog.embedded(), "chat", ()), stall_s)
+    timeouts = timeouts_of(ModelOptions(catalog.embedded(), "chat", (), stall_s=stall_s))
     assert (timeouts.frozen_s, timeouts.hung_s, timeouts.mute_s) == (frozen_s, stall_s, frozen_s + stall_s)
 
 
@@ -33,7 +33,7 @@ def test_the_time_to_load_counts_the_draft_models_file_too(tmp_path: Path) -> No
             CacheOptions(path.name, ContextOptions(512), EngineOptions(), 4, DraftOptions(path, ContextOptions(512)))
             for path in drafts
         )
-        return timeouts_of(ModelOptions(catalog.embedded(), "chat", caches), 60.0).build_s
+        return timeouts_of(ModelOptions(catalog.embedded(), "chat", caches)).build_s
 
     draft = tmp_path / "draft.gguf"
     assert build_s(draft) - build_s() == pytest.approx((1 << 24) / SLOWEST_BYTES_PER_S)
