@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import signal
@@ -11,6 +12,7 @@ import threading
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from shepherd.engine.base import Admitted, Chunk, Decoded, Job, Media
 from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.llamacpp.model import CacheOptions, DraftOptions, ModelOptions
+from shepherd.engine.llamacpp.pooled import WatchedThread
 from shepherd.engine.llamacpp.remote import RemoteLlama
 from shepherd.engine.llamacpp.runtime import ContextOptions
 from shepherd.engine.media import tokens_of
@@ -33,6 +36,7 @@ from shepherd.engine.worker.channel import Channel
 from shepherd.engine.worker.messages import RemoteModel, Workplace
 from shepherd.engine.worker.model_process import MOST_DEATHS, ChildEngine, ModelProcess, Program, Timeouts
 from shepherd.models import catalog
+from shepherd.process.child import Cancelled
 
 pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="sessions and sockets in folders are of POSIX"),
@@ -88,6 +92,21 @@ def encoding(workplace: Workplace) -> RemoteModel:
         return text.upper()
 
     return RemoteModel(calls={"encode": encode})
+
+
+def stuck(workplace: Workplace) -> RemoteModel:
+    """The same, in which one text never returns from the library."""
+    thread = WatchedThread("vec.gguf", 0.5)
+
+    def computed(text: str) -> str:
+        if text == "deadly":
+            threading.Event().wait()
+        return text.upper()
+
+    def encode(text: str, is_wanted: Callable[[], bool]) -> str:
+        return thread.call(partial(computed, text))
+
+    return RemoteModel(calls={"encode": encode}, down=lambda: thread.down)
 
 
 class Crowded(GatedRuntime):
@@ -272,6 +291,27 @@ def test_a_text_for_vectors_that_has_ended_the_child_twice_is_refused_and_others
         ):
             process.call("encode", "deadly")
         assert process.call("encode", "sheep") == "SHEEP"
+    finally:
+        process.close()
+
+
+def test_a_text_for_vectors_in_which_the_library_hangs_ends_its_child_and_is_blamed_though_its_client_left() -> None:
+    program = Program(COMMAND, f"{HERE}:stuck", environment=environment(), timeouts=STEADY)
+    process = ModelProcess(program, title="model 'vec'")
+    try:
+        for n in range(3):
+            if n < 2:
+                with pytest.raises(Cancelled):
+                    process.call("encode", "deadly", is_wanted=lambda: False)
+                with contextlib.suppress(EngineDown):  # it waits behind, or for the next child
+                    process.call("encode", "sheep")
+            else:
+                with pytest.raises(EngineDown, match=r"the engine of vec\.gguf has made no progress"):
+                    process.call("encode", "deadly")
+            assert becomes_true(lambda: process.n_restarts == n + 1 and process.down is None)  # noqa: B023
+        assert process.call("encode", "sheep") == "SHEEP"
+        with pytest.raises(InvalidRequest, match="this input has ended the process of the engine of model 'vec'"):
+            process.call("encode", "deadly")
     finally:
         process.close()
 

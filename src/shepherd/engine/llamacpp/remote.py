@@ -76,7 +76,10 @@ def serve(options: ModelOptions, workplace: Workplace) -> RemoteModel:
             return reranker.score(pairs, is_wanted), reranker.stats()
 
         calls["score"] = score
-    return RemoteModel(model.engines, RemoteFacts(model.facts, read), calls, prepare)
+    pooled = model.embedder or model.reranker
+    return RemoteModel(
+        model.engines, RemoteFacts(model.facts, read), calls, prepare, lambda: pooled.down if pooled else None
+    )
 
 
 class ReaderFacts(NamedTuple):
@@ -191,7 +194,7 @@ class _RemotePooled:
 
     def stats(self) -> CacheStats:
         """Its totals, as of the last answer."""
-        return replace(self._stats)
+        return replace(self._stats, restarts=self._process.n_restarts)
 
     def close(self) -> bool:
         """It goes with its process."""

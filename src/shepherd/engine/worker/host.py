@@ -112,6 +112,7 @@ class _Host:
         """Of other threads; they come before every later answer."""
         self._tickets: dict[int, tuple[int, Ticket]] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._stopped: dict[int, threading.Event] = {}  # of the model's functions: nothing waits for one any more
 
     def first(self) -> tuple[Build, Workplace]:
         (build,) = self._channel.receive()
@@ -196,12 +197,15 @@ class _Host:
                     if number in self._tickets:
                         engine, ticket = self._tickets[number]
                         self._engines[engine].cancel(ticket)
+                    elif number in self._stopped:
+                        self._stopped[number].set()
                     elif number in self._tasks:
                         self._tasks[number].cancel()
                 case Watch(number, engine):
                     self._watch(number, engine)
                 case Call(engine=None):
-                    self._start(request.number, self._call_model(request))
+                    self._stopped[request.number] = stopped = threading.Event()
+                    self._start(request.number, self._call_model(request, stopped))
                 case Call(engine=int(engine)):
                     self._start(request.number, self._call(request, engine))
                 case Close(number, engine, timeout_s):
@@ -277,21 +281,21 @@ class _Host:
             self._answer(self._state(engine))
             self._answer(Returned(call.number, value))
 
-    async def _call_model(self, call: Call) -> None:
-        stopped = threading.Event()
+    async def _call_model(self, call: Call, stopped: threading.Event) -> None:
         work = self._model.calls[call.method]
         try:
             value = await asyncio.to_thread(
                 work, *call.arguments, is_wanted=lambda: not stopped.is_set(), **call.keywords
             )
-        except asyncio.CancelledError:  # nothing waits for it any more; its thread sees it
-            stopped.set()
-        except Cancelled:
-            pass
+        except Cancelled:  # now it has ended
+            self._answer(Returned(call.number, None))
         except Exception as error:
+            self._answer_states()  # it may be down
             self._answer(Failed(call.number, _shown(error)))
         else:
             self._answer(Returned(call.number, value))
+        finally:
+            self._stopped.pop(call.number).set()
 
     async def _close(self, number: int, engine: int, timeout_s: float) -> None:
         is_closed = await asyncio.to_thread(self._engines[engine].close, timeout_s)
@@ -325,7 +329,7 @@ class _Host:
         for engine in range(len(self._engines)):
             self._answer(self._state(engine))
         if not self._engines:
-            self._answer(Beat())
+            self._answer(Beat(self._model.down()))
 
     def _state(self, engine: int) -> State:
         served = self._engines[engine]

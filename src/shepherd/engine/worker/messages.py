@@ -46,6 +46,8 @@ class RemoteModel:
     """Functions that the other side calls by name, in threads; each takes `is_wanted` besides its arguments."""
     prepare: Callable[[Job], None] | None = None
     """What a job needs before an engine gets it and that takes long, in a thread. Raises: `ShepherdError`."""
+    down: Callable[[], str | None] = lambda: None
+    """Why `calls` compute nothing, of a model without engines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,9 @@ class State(NamedTuple):
 
 
 class Beat(NamedTuple):
-    """Of a model without engines."""
+    """Of a model without engines: what `State` is of others."""
+
+    down: str | None = None
 
 
 class Steps(NamedTuple):

@@ -42,6 +42,7 @@ from shepherd.engine.worker.channel import Channel
 from shepherd.engine.worker.messages import (
     BEAT_S,
     Answer,
+    Beat,
     Build,
     Call,
     Cancel,
@@ -227,7 +228,7 @@ class ModelProcess:
 
     @property
     def down(self) -> str | None:
-        return self._down or self.frozen
+        return self._down or self.frozen or self._link.down
 
     def ending(self) -> str:
         """How the last child ended."""
@@ -325,7 +326,8 @@ class ModelProcess:
                     self._clear(name)
                     return value
         finally:
-            self._give_up(number)
+            if number in self._calls:  # it stays known until the child answers: it may be to blame for what happens
+                self._outbox.put(Cancel(number))
 
     def _call(
         self,
@@ -701,6 +703,8 @@ class _Link:
         self.began_s = time.monotonic()
         self.states: dict[int, tuple[State, float]] = {}
         """By engine, its last state and when it came."""
+        self.down: str | None = None
+        """As `RemoteModel.down`."""
         self.quiet_s = 0.0
         """Since the last whole message, in the reader's own steps: a sleeping machine does not count."""
         self._owner = owner
@@ -810,12 +814,12 @@ class _Link:
         match answer:
             case State(engine):
                 self.states[engine] = answer, time.monotonic()
+            case Beat(down):
+                self.down = down
             case Kept(key, region):
                 self._owner.keep(key, region)
             case Logged(name, level, text):
                 logging.getLogger(name).log(level, "%s", text)
-            case _:  # a beat
-                pass
 
     def _watch(self) -> None:
         """Note a silent child, and kill one that does not come back."""
@@ -828,7 +832,7 @@ class _Link:
 
     def _watch_engines(self) -> None:
         """Kill a child whose engine has stalled, or is broken, for long: a new one computes again."""
-        is_down = any(state.down is not None for state, _ in self.states.values())
+        is_down = self.down is not None or any(state.down is not None for state, _ in self.states.values())
         now_s = time.monotonic()
         self._stalled_s = (self._stalled_s or now_s) if is_down and not self._owner.closed else 0.0
         if self._stalled_s and now_s - self._stalled_s >= self._timeouts.hung_s:
