@@ -27,7 +27,7 @@ import httpx2
 import psutil
 import pytest
 from tests.in_time import PATIENCE_S, becomes_true
-from tests.places import SOURCE
+from tests.process.engine.factories import FACTORIES, LAMB, spread
 from tests.process.engine.test_contract import job, steps, tokens
 from tests.started import program, serving
 from tests.unit.engine.kinds import child
@@ -36,10 +36,8 @@ from tests.unit.engine.tiny_gguf import N_EMBD, N_FF, RECIPES, Recipe, Shapes, w
 from shepherd.config import ModelConfig
 from shepherd.core import ConfigError, EngineDown, EngineError, Sampling
 from shepherd.engine.base import Job
-from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.llamacpp import rpc
 from shepherd.engine.llamacpp.rpc_worker import HOST, Lent, Worker, networks_of
-from shepherd.engine.scheduler import EngineOptions
 from shepherd.engine.worker.model_process import ChildEngine
 from shepherd.process.tree import or_else_gone
 
@@ -47,11 +45,9 @@ pytestmark = [
     pytest.mark.model,
     pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions are of POSIX"),
 ]
-LAMB = SOURCE / "models" / "lamb.gguf"
 LOST = r"was killed by SIGABRT.*Remote RPC server crashed"
 LIMIT = 56 << 20
 """Bytes that the library's server itself needs, and a small model."""
-Workers = tuple[str, ...]
 
 isolated = pytest.mark.skipif(
     "isolate" not in {each.name for each in fields(ModelConfig)}, reason="a model is not in a process of its own yet"
@@ -97,23 +93,12 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lender, Lend
         yield first, second
 
 
-def spread(servers: Workers, stall_s: float = 60.0) -> InProcessEngine:
-    """Over the embedded model."""
-    from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
-    from shepherd.engine.llamacpp.weights import Weights
-
-    weights = Weights.load(LAMB, rpc_servers=servers)
-    runtime = LlamaRuntime(weights, ContextOptions(n_ctx=2048, n_seq=8, n_outputs=4, n_threads=1))
-    options = EngineOptions(sequences=4, stall_s=stall_s)
-    return InProcessEngine(runtime, show=weights.piece, options=options)
-
-
 @contextmanager
 def engine_over(*lenders: Lender, stall_s: float = 60.0) -> Iterator[ChildEngine]:
     engine = child(
         tuple(each.address for each in lenders),
         stall_s,
-        factory="tests.process.engine.llamacpp.test_rpc:spread",
+        factory=f"{FACTORIES}:{spread.__name__}",
     )
     try:
         yield engine
