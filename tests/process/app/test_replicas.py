@@ -4,7 +4,6 @@ middle of an answer, is taken out, and comes back."""
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,8 +11,9 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests import command_line
 from tests.in_time import PATIENCE_S, becomes_true
-from tests.started import program, serving
+from tests.started import environment, program, serving
 
 pytestmark = [pytest.mark.model, pytest.mark.skipif(sys.platform == "win32", reason="signals are different there")]
 
@@ -116,9 +116,5 @@ def test_conversations_find_their_servers_and_outlive_them(tmp_path: Path) -> No
 
 
 def _said(home: Path, *words: str) -> str:
-    with program(home, *words) as process:
-        try:
-            return process.communicate(timeout=PATIENCE_S)[0]
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise
+    """What a command prints, which needs no process of its own."""
+    return command_line.run(*words, env=environment(home), cwd=home).stdout
