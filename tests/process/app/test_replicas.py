@@ -1,5 +1,5 @@
-"""Shepherd in front of other Shepherds, all of them processes: conversations find their caches, one server dies in the
-middle of an answer, is taken out, and comes back."""
+"""Shepherd in front of two others, which are processes: conversations find their caches, one server dies in the middle
+of an answer, is taken out, and comes back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests import command_line
+from tests import command_line, own_server
 from tests.in_time import PATIENCE_S, becomes_true
 from tests.started import environment, program, serving
 
@@ -55,8 +55,7 @@ def test_conversations_find_their_servers_and_outlive_them(tmp_path: Path) -> No
     with ExitStack() as stack:
         started = [stack.enter_context(serving(home)) for home in homes[:2]]
         urls = [url for _, url in started]
-        (homes[2] / "shepherd.toml").write_text(FRONT.format(urls=urls))
-        _, front = stack.enter_context(serving(homes[2]))
+        front = stack.enter_context(own_server.serving(homes[2], FRONT.format(urls=urls)))
 
         def states() -> dict[str, str]:
             groups = httpx2.get(f"{front}/v1/replicas", timeout=PATIENCE_S).json()["groups"]
