@@ -14,7 +14,6 @@ from tests.unit.server.observe.test_telemetry import sent  # noqa: F401 - fixtur
 
 PROGRAM = """
 import json, os, sys
-from shepherd.server import app
 from shepherd.server.observe import telemetry
 for more in json.loads(sys.argv[1]):
     os.environ.clear()
@@ -31,14 +30,14 @@ print(*sorted(name for name in sys.modules if name.startswith(("opentelemetry.sd
 """
 
 
-def run(*environments: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """What a process does and says whose environment is each of these in turn."""
-    command = [sys.executable, "-c", PROGRAM, json.dumps(environments)]
+def run(*environments: dict[str, str], first: str = "") -> subprocess.CompletedProcess[str]:
+    """What a process does and says whose environment is each of these in turn. `first`: a line of its program."""
+    command = [sys.executable, "-c", first + PROGRAM, json.dumps(environments)]
     return subprocess.run(command, env={}, capture_output=True, text=True, check=True, timeout=60)
 
 
 def test_without_traces_nothing_of_them_is_imported() -> None:
-    assert run({}).stderr.split() == []
+    assert run({}, first="from shepherd.server import app").stderr.split() == []
 
 
 def test_the_environment_configures_it() -> None:
