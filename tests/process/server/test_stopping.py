@@ -94,6 +94,7 @@ def talk(url: str, name: str) -> tuple[list[Any], int]:
     return [*messages, answer, {"role": "user", "content": "And now?"}], n_prompt - 1
 
 
+@pytest.mark.timeout(600)  # of seven servers, on a machine that is busy
 def test_however_a_server_is_asked_to_stop_every_conversation_comes_back(tmp_path: Path) -> None:
     """Each server goes on with the conversations of the one before it, and is stopped in the next way; the last one is
     to ignore hang-ups, and keeps running."""
