@@ -16,20 +16,20 @@ def program(home: Path, *words: str, before: Sequence[str] = ()) -> subprocess.P
     """`shepherd WORDS`; `before`: a program that starts it."""
     command = [*before, sys.executable, "-m", "shepherd", *words]
     return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=_environment(home), cwd=home
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=environment(home), cwd=home
     )
 
 
 def played(home: Path, *words: str, lines: Sequence[str]) -> str:
     """What a chat prints that plays these lines to its end."""
     command, text = [sys.executable, "-m", "shepherd", *words], "".join(f"{line}\n" for line in lines)
-    environment = _environment(home)
     return subprocess.run(
-        command, input=text, stdout=subprocess.PIPE, text=True, check=True, env=environment, cwd=home
+        command, input=text, stdout=subprocess.PIPE, text=True, check=True, env=environment(home), cwd=home
     ).stdout
 
 
-def _environment(home: Path) -> dict[str, str]:
+def environment(home: Path) -> dict[str, str]:
+    """Of a program whose home this is."""
     proven(home / ".cache" / "shepherd")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "SHEPHERD_"))}
     return kept | {"HOME": str(home), "SHEPHERD_TRUST": "1", "RAG_DB_PATH": str(home / "memory.db")}

@@ -103,7 +103,7 @@ async def test_a_conversation_moves_to_another_model_and_back(tmp_path: Path, ca
 
 
 async def test_what_cannot_be_moved_to_leaves_the_conversation_where_it_is(tmp_path: Path) -> None:
-    async with running(tmp_path, TWO) as app:
+    async with running(tmp_path, f"isolate = false\n{TWO}") as app:
         session = app.conversations.session(user=LOCAL)
         with pytest.raises(InvalidRequest, match=r"no model is called 'nope'.*ann, bob, gone"):
             await app.conversations.switch(session, "nope")
@@ -164,10 +164,10 @@ async def test_the_model_uses_our_tools_and_answers_with_what_they_say(tmp_path:
 
 
 async def test_another_model_can_be_asked_when_somebody_says_so(tmp_path: Path) -> None:
-    async with running(tmp_path, TWO) as app:
+    async with running(tmp_path, f"isolate = false\n{TWO}") as app:
         assert not any(spec.name.startswith("ask_") for spec in app.conversations.session(user=LOCAL).tools)
         assert {"ask_ann", "ask_bob"} <= {tool.name for tool in app.tools.registry.tools()}
-    async with running(tmp_path, TWO + '[tools]\nenabled = ["ask_bob"]\n') as app:
+    async with running(tmp_path, f'isolate = false\n{TWO}[tools]\nenabled = ["ask_bob"]\n') as app:
         session = app.conversations.session(user=LOCAL)
         assert session.toolbox is not None
         ran = await session.toolbox.run(ToolCall("c1", "ask_bob", '{"prompt": "Hello!"}'))

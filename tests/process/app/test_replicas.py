@@ -1,10 +1,9 @@
-"""Shepherd in front of other Shepherds, all of them processes: conversations find their caches, one server dies in the
-middle of an answer, is taken out, and comes back."""
+"""Shepherd in front of two others, which are processes: conversations find their caches, one server dies in the middle
+of an answer, is taken out, and comes back."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,8 +11,9 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests import command_line, own_server
 from tests.in_time import PATIENCE_S, becomes_true
-from tests.started import program, serving
+from tests.started import environment, program, serving
 
 pytestmark = [pytest.mark.model, pytest.mark.skipif(sys.platform == "win32", reason="signals are different there")]
 
@@ -55,8 +55,7 @@ def test_conversations_find_their_servers_and_outlive_them(tmp_path: Path) -> No
     with ExitStack() as stack:
         started = [stack.enter_context(serving(home)) for home in homes[:2]]
         urls = [url for _, url in started]
-        (homes[2] / "shepherd.toml").write_text(FRONT.format(urls=urls))
-        _, front = stack.enter_context(serving(homes[2]))
+        front = stack.enter_context(own_server.serving(homes[2], FRONT.format(urls=urls)))
 
         def states() -> dict[str, str]:
             groups = httpx2.get(f"{front}/v1/replicas", timeout=PATIENCE_S).json()["groups"]
@@ -116,9 +115,5 @@ def test_conversations_find_their_servers_and_outlive_them(tmp_path: Path) -> No
 
 
 def _said(home: Path, *words: str) -> str:
-    with program(home, *words) as process:
-        try:
-            return process.communicate(timeout=PATIENCE_S)[0]
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise
+    """What a command prints, which needs no process of its own."""
+    return command_line.run(*words, env=environment(home), cwd=home).stdout

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.in_time import PATIENCE_S, until
-from tests.unit.engine.kinds import CRASH, END, KINDS, POISON, Kind, Setup, child, next_token, on_lamb
+from tests.unit.engine.kinds import CRASH, END, KINDS, POISON, Crowd, Kind, Setup, child, next_token, on_lamb
 
 from shepherd.core import (
     ContextFull,
@@ -53,12 +53,47 @@ def kind(request: pytest.FixtureRequest) -> Kind:
     return found
 
 
+COMPANY: list[tuple[dict[str, Any], int]] = [
+    ({}, 15),
+    ({"has_grammars": True}, 3),
+    ({"sequences": 1}, 3),
+    ({"sequences": 1, "queue": 2}, 1),
+    ({"sequences": 2}, 1),
+    ({"sequences": 8}, 1),
+    ({"n_ctx": 64}, 1),
+    ({"n_ctx": 100}, 1),
+]
+"""How many tests ask for which setup: their engines are in one child. More than these have a child of their own."""
+
+
+@pytest.fixture(scope="module")
+def gate_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("contract") / "gate"
+
+
+@pytest.fixture(scope="module")
+def crowd(gate_file: Path) -> Iterator[Callable[[], Crowd]]:
+    """The child whose engines the tests share; it starts when the first test asks."""
+    setups = [Setup(gate=str(gate_file), **setup) for setup, n in COMPANY for _ in range(n)]
+    started: list[Crowd] = []
+
+    def get() -> Crowd:
+        if not started:
+            started.append(Crowd(setups))
+        return started[0]
+
+    yield get
+    for each in started:
+        each.close()
+
+
 @pytest.fixture
-def make(kind: Kind, gate: Gate) -> Iterator[Make]:
+def make(kind: Kind, gate: Gate, crowd: Callable[[], Crowd]) -> Iterator[Make]:
     made: list[Engine] = []
 
     def make_one(**setup: Any) -> Engine:
-        made.append(engine := kind.make(Setup(gate=str(gate.file), **setup)))
+        wanted = Setup(gate=str(gate.file), **setup)
+        made.append(engine := (crowd().find(wanted) if kind.make is child else None) or kind.make(wanted))
         return engine
 
     yield make_one
@@ -81,8 +116,8 @@ class Gate:
 
 
 @pytest.fixture
-def gate(tmp_path: Path) -> Gate:
-    return Gate(tmp_path / "gate")
+def gate(gate_file: Path) -> Gate:
+    return Gate(gate_file)
 
 
 def job(text: str = "prompt", max_tokens: int = 1000, **more: Any) -> Job:

@@ -4,36 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import signal
 import sys
-import threading
 from array import array
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.in_time import PATIENCE_S, becomes_true, until
+from tests.process.engine.factories import DEADLY, FACTORIES, MUTE_S, STOP
 from tests.process.engine.test_contract import expected, job, steps, tokens
 from tests.process.engine.test_worker import nothing_is_left
-from tests.unit.engine.kinds import COMMAND, GatedRuntime, Setup, child, environment
+from tests.unit.engine.kinds import COMMAND, Setup, child, environment
 
 from shepherd.core import EngineDown, EngineError, InvalidRequest, Sampling
-from shepherd.engine.base import Admitted, Chunk, Decoded, Job, Media
-from shepherd.engine.engine import InProcessEngine
+from shepherd.engine.base import Admitted, Job, Media
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.llamacpp.model import CacheOptions, DraftOptions, ModelOptions
-from shepherd.engine.llamacpp.pooled import WatchedThread
 from shepherd.engine.llamacpp.remote import RemoteLlama
 from shepherd.engine.llamacpp.runtime import ContextOptions
 from shepherd.engine.media import tokens_of
 from shepherd.engine.scheduler import EngineOptions
-from shepherd.engine.worker.channel import Channel
-from shepherd.engine.worker.messages import RemoteModel, Workplace
 from shepherd.engine.worker.model_process import MOST_DEATHS, ChildEngine, ModelProcess, Program, Timeouts
 from shepherd.models import catalog
 from shepherd.process.child import Cancelled
@@ -42,196 +34,63 @@ pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="sessions and sockets in folders are of POSIX"),
     pytest.mark.usefixtures(nothing_is_left.__name__),
 ]
-DEADLY = 7
-"""A prompt that begins with this token ends the process."""
-QUICK = Timeouts(connect_s=60.0, frozen_s=2.0, hung_s=1.0, mute_s=2.0, term_s=1.0, pause_s=0.01)
+QUICK = Timeouts(connect_s=60.0, frozen_s=2.0, hung_s=1.0, mute_s=MUTE_S, term_s=1.0, pause_s=0.01)
 STEADY = replace(QUICK, mute_s=PATIENCE_S)
 """For a start on a machine that is busy."""
 IMAGE = Media(b"image", 4, b"pixels")
-HERE = "tests.process.engine.test_restart"
 
 
-class Deadly(GatedRuntime):
-    def decode(self, batch: Sequence[Chunk]) -> Decoded:
-        if any(chunk.tokens[0] == DEADLY and chunk.position == 0 for chunk in batch):
-            os.abort()
-        return super().decode(batch)
-
-
-def deadly(setup: Setup) -> InProcessEngine:
-    return InProcessEngine(Deadly(setup))
-
-
-class Blinding(GatedRuntime):
-    """While its gate exists, an image ends the process as it is encoded; what runs waits, and mail is read."""
-
-    def decode(self, batch: Sequence[Chunk]) -> Decoded:
-        assert self._gate is not None
-        if self._gate.exists():
-            self._stopped.wait(0.002)
-            return "aborted"
-        return super().decode(batch)
-
-    def prepare(self, media: Sequence[Media], on_ready: Callable[[], None]) -> bool:
-        assert self._gate is not None
-        if self._gate.exists():
-            os.abort()
-        return super().prepare(media, on_ready)
-
-
-def blinding(setup: Setup) -> InProcessEngine:
-    return InProcessEngine(Blinding(setup))
-
-
-def encoding(workplace: Workplace) -> RemoteModel:
-    """A model without an engine: one text ends its process."""
-
-    def encode(text: str, is_wanted: Callable[[], bool]) -> str:
-        if text == "deadly":
-            os.abort()
-        return text.upper()
-
-    return RemoteModel(calls={"encode": encode})
-
-
-def stuck(workplace: Workplace) -> RemoteModel:
-    """The same, in which one text never returns from the library."""
-    thread = WatchedThread("vec.gguf", 0.5)
-
-    def computed(text: str) -> str:
-        if text == "deadly":
-            threading.Event().wait()
-        return text.upper()
-
-    def encode(text: str, is_wanted: Callable[[], bool]) -> str:
-        return thread.call(partial(computed, text))
-
-    return RemoteModel(calls={"encode": encode}, down=lambda: thread.down)
-
-
-class Crowded(GatedRuntime):
-    """While its gate exists, no prompt is computed alone: the engine reads its mail, and tries again."""
-
-    def decode(self, batch: Sequence[Chunk]) -> Decoded:
-        assert self._gate is not None
-        if len(batch) == 1 and self._gate.exists():
-            self._stopped.wait(0.002)
-            return "aborted"
-        return super().decode(batch)
-
-
-def crowded(setup: Setup) -> InProcessEngine:
-    return InProcessEngine(Crowded(setup))
-
-
-def short_lived(file: str, n: int) -> InProcessEngine:
-    """Works once, and then `n` times it dies while it is made; a later one is not made while `file`.held exists."""
-    count, held = Path(file), Path(f"{file}.held")
-    count.write_text(str(made := int(count.read_text() or "0") + 1 if count.exists() else 1))
-    assert becomes_true(lambda: not held.exists())
-    if 1 < made <= 1 + n:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return InProcessEngine(GatedRuntime(Setup()))
-
-
-def connection() -> Any:
-    """In a child: the raw connection to its parent."""
-    (channel,) = (each for each in gc.get_objects() if isinstance(each, Channel))
-    return channel._connection
-
-
-def garbage(text: bytes) -> InProcessEngine:
-    """Sends what is no message as soon as it computes."""
-
-    class Talker(GatedRuntime):
-        def decode(self, batch: Sequence[Chunk]) -> Decoded:
-            connection().send_bytes(text)
-            return super().decode(batch)
-
-    return InProcessEngine(Talker(Setup()))
-
-
-def babbling(text: bytes, file: str) -> InProcessEngine:
-    """The first one writes this to its connection as soon as it computes; `STOP` behind it: and stands still."""
-    count, said = Path(file), text.removesuffix(STOP)
-
-    class Talker(GatedRuntime):
-        def decode(self, batch: Sequence[Chunk]) -> Decoded:
-            if not count.exists():
-                count.touch()
-                os.write(connection().fileno(), said)
-                if said != text:
-                    os.kill(os.getpid(), signal.SIGSTOP)
-            return super().decode(batch)
-
-    return InProcessEngine(Talker(Setup()))
-
-
-STOP = b"<stop>"
-
-
-def garbled(file: str) -> InProcessEngine:
-    """Works once; the next one sends garbage while it is made."""
-    count = Path(file)
-    count.write_text(str(made := int(count.read_text() or "0") + 1 if count.exists() else 1))
-    if made == 2:
-        connection().send_bytes(b"garbage")
-        threading.Event().wait()
-    return InProcessEngine(GatedRuntime(Setup()))
+def deadly_job(n: int) -> Job:
+    return Job(array("i", [DEADLY, 1, 2 + n]), 5)
 
 
 async def ask(engine: ChildEngine, text: str = "abc") -> None:
     assert tokens(await steps(engine.submit(job(text, 5)))) == expected(text, 5)
 
 
-async def test_the_totals_of_a_cache_outlive_its_child() -> None:
+async def test_a_child_that_dies_without_work_is_started_again_as_often_as_it_dies_and_its_totals_outlive_it() -> None:
     engine = child(Setup(), timeouts=QUICK)
     await ask(engine)
-    first, before = engine.process.pid, engine.stats()
-    os.kill(first, signal.SIGKILL)
-    await until(lambda: engine.process.n_restarts == 1)
+    before = engine.stats()
+    for n in range(MOST_DEATHS + 2):
+        os.kill(first := engine.process.pid, signal.SIGKILL)
+        await until(lambda: engine.process.n_restarts == n + 1 and engine.down is None)  # noqa: B023
+        assert engine.process.pid != first
     await ask(engine)
-    assert engine.process.pid != first
     assert engine.stats().jobs == before.jobs + 1 == 2
     assert engine.stats().generated_tokens == 10
     engine.close()
 
 
-async def test_a_child_that_dies_without_work_is_started_again_as_often_as_it_dies() -> None:
-    engine = child(Setup(), timeouts=QUICK)
-    for n in range(MOST_DEATHS + 2):
-        os.kill(engine.process.pid, signal.SIGKILL)
-        await until(lambda: engine.process.n_restarts == n + 1 and engine.down is None)  # noqa: B023
-    await ask(engine)
-    engine.close()
-
-
 async def test_a_prompt_that_has_ended_the_child_twice_is_refused_and_others_are_not() -> None:
-    engine = child(Setup(), factory=f"{HERE}:deadly", timeouts=QUICK)
-    deadly_job = Job(array("i", [DEADLY, 1, 2]), 5)
+    engine = child(Setup(), factory=f"{FACTORIES}:deadly", timeouts=QUICK)
     for _ in range(2):
         with pytest.raises(EngineDown, match="was killed by SIGABRT"):
-            await steps(engine.submit(deadly_job))
+            await steps(engine.submit(deadly_job(0)))
         await ask(engine)
     with pytest.raises(InvalidRequest, match="this prompt has ended the process of the engine of cache 'main' 2 times"):
-        engine.submit(deadly_job)
+        engine.submit(deadly_job(0))
     await ask(engine)
     engine.close()
 
 
 @pytest.mark.parametrize("falls_silent", [True, False], ids=["the process", "its engine"])
 async def test_a_prompt_that_makes_the_child_stand_still_twice_is_refused(falls_silent: bool, tmp_path: Path) -> None:
-    """It has ended by then: the requests of a child that hangs are not kept until it is killed."""
+    """A child that stays silent is killed, and so is one whose engine stalls for long; the next one answers. The prompt
+    has ended by then: the requests of a child that hangs are not kept until it is killed."""
     (gate := tmp_path / "gate").touch()
-    engine = child(Setup(gate=str(gate), stall_s=0.5), factory=f"{HERE}:deaf", timeouts=STEADY)
+    engine = child(Setup(gate=str(gate), stall_s=0.5), factory=f"{FACTORIES}:uninterrupted", timeouts=STEADY)
+    reasons = ["has sent nothing for 2 s"] if falls_silent else ["has made no progress", "has sent nothing"]
     for n in range(2):
         ticket = engine.submit(job("abc", 5))
         await anext(ticket.batches())
+        first = engine.process.pid
         if falls_silent:
-            os.kill(engine.process.pid, signal.SIGSTOP)
-        with pytest.raises(EngineDown, match=r"has made no progress|has sent nothing"):
+            os.kill(first, signal.SIGSTOP)
+        with pytest.raises(EngineDown, match="|".join(reasons)):
             await steps(ticket)
         await until(lambda: engine.process.n_restarts == n + 1 and engine.down is None)  # noqa: B023
+        assert engine.process.pid != first
     gate.unlink()
     with pytest.raises(InvalidRequest, match="this prompt has ended the process of the engine of cache 'main' 2 times"):
         engine.submit(job("abc", 5))
@@ -257,7 +116,7 @@ async def test_an_image_that_ends_the_child_before_its_job_starts_is_blamed_and_
     tmp_path: Path,
 ) -> None:
     (gate := tmp_path / "gate").touch()
-    engine = child(Setup(gate=str(gate)), factory=f"{HERE}:blinding", timeouts=STEADY)
+    engine = child(Setup(gate=str(gate)), factory=f"{FACTORIES}:blinding", timeouts=STEADY)
     picture = Job(array("i", [1, *tokens_of(IMAGE), 2]), 5, media={1: IMAGE})
     for _ in range(2):
         long = engine.submit(job("a" * 9, 30))
@@ -278,7 +137,7 @@ async def test_an_image_that_ends_the_child_before_its_job_starts_is_blamed_and_
 
 
 def test_a_text_for_vectors_that_has_ended_the_child_twice_is_refused_and_others_are_not() -> None:
-    program = Program(COMMAND, f"{HERE}:encoding", environment=environment(), timeouts=STEADY)
+    program = Program(COMMAND, f"{FACTORIES}:encoding", environment=environment(), timeouts=STEADY)
     process = ModelProcess(program, title="model 'vec'")
     try:
         for _ in range(2):
@@ -296,7 +155,7 @@ def test_a_text_for_vectors_that_has_ended_the_child_twice_is_refused_and_others
 
 
 def test_a_text_for_vectors_in_which_the_library_hangs_ends_its_child_and_is_blamed_though_its_client_left() -> None:
-    program = Program(COMMAND, f"{HERE}:stuck", environment=environment(), timeouts=STEADY)
+    program = Program(COMMAND, f"{FACTORIES}:stuck", environment=environment(), timeouts=STEADY)
     process = ModelProcess(program, title="model 'vec'")
     try:
         for n in range(3):
@@ -335,7 +194,7 @@ async def test_a_child_that_dies_soon_again_without_work_is_started_after_a_paus
 
 async def test_a_prompt_that_was_only_computed_beside_others_is_blamed_less(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    engine = child(Setup(gate=str(gate)), factory=f"{HERE}:crowded", timeouts=QUICK)
+    engine = child(Setup(gate=str(gate)), factory=f"{FACTORIES}:crowded", timeouts=QUICK)
     for n in range(4):
         gate.touch()
         tickets = [engine.submit(job("innocent")), engine.submit(job("a" * (n + 3)))]
@@ -354,7 +213,7 @@ async def test_a_prompt_that_was_only_computed_beside_others_is_blamed_less(tmp_
 
 
 async def test_a_model_that_dies_at_each_start_is_marked_down_and_says_why(tmp_path: Path) -> None:
-    engine = child(str(tmp_path / "n"), MOST_DEATHS, factory=f"{HERE}:short_lived", timeouts=QUICK)
+    engine = child(str(tmp_path / "n"), MOST_DEATHS, factory=f"{FACTORIES}:short_lived", timeouts=QUICK)
     await ask(engine)
     os.kill(engine.process.pid, signal.SIGKILL)
     await until(lambda: "no further one is started" in (engine.down or ""))
@@ -367,7 +226,7 @@ async def test_a_model_that_dies_at_each_start_is_marked_down_and_says_why(tmp_p
 
 
 async def test_what_comes_while_the_next_child_starts_waits_for_it(tmp_path: Path) -> None:
-    engine = child(str(tmp_path / "n"), 0, factory=f"{HERE}:short_lived", timeouts=QUICK)
+    engine = child(str(tmp_path / "n"), 0, factory=f"{FACTORIES}:short_lived", timeouts=QUICK)
     (held := tmp_path / "n.held").touch()
     os.kill(engine.process.pid, signal.SIGKILL)
     await until(lambda: engine.down is not None)
@@ -382,7 +241,7 @@ async def test_what_comes_while_the_next_child_starts_waits_for_it(tmp_path: Pat
 
 
 async def test_a_start_that_fails_ends_what_waits_for_it_and_the_next_one_works(tmp_path: Path) -> None:
-    engine = child(str(tmp_path / "n"), 1, factory=f"{HERE}:short_lived", timeouts=QUICK)
+    engine = child(str(tmp_path / "n"), 1, factory=f"{FACTORIES}:short_lived", timeouts=QUICK)
     (held := tmp_path / "n.held").touch()
     os.kill(engine.process.pid, signal.SIGKILL)
     await until(lambda: engine.down is not None)
@@ -395,30 +254,8 @@ async def test_a_start_that_fails_ends_what_waits_for_it_and_the_next_one_works(
     engine.close()
 
 
-async def test_a_child_that_stays_silent_is_killed_and_the_next_one_answers() -> None:
-    engine = child(Setup(), timeouts=QUICK)
-    first = engine.process.pid
-    os.kill(first, signal.SIGSTOP)
-    with pytest.raises(EngineDown, match="has sent nothing for 2 s"):
-        await steps(engine.submit(job("abc", 5)))
-    await until(lambda: engine.process.pid != first and engine.down is None)
-    await ask(engine)
-    engine.close()
-
-
-def slow_to_load(file: str) -> InProcessEngine:
-    """Works once; the next one stands still while it is made, and the one behind it is made for longer than that."""
-    count = Path(file)
-    count.write_text(str(made := int(count.read_text() or "0") + 1 if count.exists() else 1))
-    if made == 2:
-        os.kill(os.getpid(), signal.SIGSTOP)
-    if made == 3:
-        threading.Event().wait(QUICK.mute_s + 1.0)
-    return InProcessEngine(GatedRuntime(Setup()))
-
-
 async def test_a_child_that_stands_still_while_it_loads_is_ended_and_a_slow_one_is_not(tmp_path: Path) -> None:
-    engine = child(str(tmp_path / "n"), factory=f"{HERE}:slow_to_load", timeouts=QUICK)
+    engine = child(str(tmp_path / "n"), factory=f"{FACTORIES}:slow_to_load", timeouts=QUICK)
     await ask(engine)
     os.kill(engine.process.pid, signal.SIGKILL)
     await until(lambda: "has sent nothing for 2 s while it loaded the model" in (engine.down or ""))
@@ -428,69 +265,52 @@ async def test_a_child_that_stands_still_while_it_loads_is_ended_and_a_slow_one_
     engine.close()
 
 
-async def test_an_engine_that_stalls_for_long_is_killed_with_its_child(tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    gate.touch()
-    engine = child(Setup(gate=str(gate), stall_s=0.5), factory=f"{HERE}:deaf", timeouts=QUICK)
-    with pytest.raises(EngineDown, match="has made no progress"):
-        await steps(engine.submit(job("abc", 5)))
-    await until(lambda: engine.process.n_restarts == 1 and engine.down is None)
-    gate.unlink()
+GARBAGE = {
+    "nothing": b"",
+    "no pickle": b"garbage",
+    "no list": b"\x80\x05N.",
+    "a function": b"\x80\x05cos\nsystem\n\x8c\x04true\x85R.",
+    "a class that does not cross": b"\x80\x05cshepherd.process.child\nChild\n.",
+}
+ENDLESS = {
+    "a length of which too little comes": b"0123: text of a library on the wrong handle\n",
+    "half a message": b"\0\0\1\0half" + STOP,
+    "half a length": b"\0" + STOP,
+}
+
+
+async def test_garbage_of_a_child_is_its_end_and_runs_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    texts = tuple(GARBAGE.values())
+    engine = child(str(tmp_path / "n"), texts, factory=f"{FACTORIES}:garbage", timeouts=QUICK)
+    for n, what in enumerate(GARBAGE):
+        await ask(engine)
+        first = engine.process.pid
+        caplog.clear()
+        with pytest.raises(EngineDown, match="sent what is no message of ours"):
+            await steps(engine.submit(deadly_job(n)))
+        await until(lambda: engine.process.pid != first and engine.down is None)  # noqa: B023
+        assert "cannot be read" in caplog.text, what
     await ask(engine)
     engine.close()
 
 
-class Deaf(GatedRuntime):
-    """Not to be interrupted."""
-
-    def interrupt(self, on: bool) -> None:
-        pass
-
-
-def deaf(setup: Setup) -> InProcessEngine:
-    return InProcessEngine(Deaf(setup), options=EngineOptions(stall_s=setup.stall_s))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        b"",
-        b"garbage",
-        b"\x80\x05N.",
-        b"\x80\x05cos\nsystem\n\x8c\x04true\x85R.",
-        b"\x80\x05cshepherd.process.child\nChild\n.",
-    ],
-    ids=["nothing", "no pickle", "no list", "a function", "a class that does not cross"],
-)
-async def test_garbage_of_a_child_is_its_end_and_runs_nothing(text: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    engine = child(text, factory=f"{HERE}:garbage", timeouts=QUICK)
-    first = engine.process.pid
-    with pytest.raises(EngineDown, match="sent what is no message of ours"):
-        await steps(engine.submit(job("abc", 5)))
-    await until(lambda: engine.process.pid != first and engine.down is None)
-    assert "cannot be read" in caplog.text
-    engine.close()
-
-
-@pytest.mark.parametrize(
-    "text",
-    [b"0123: text of a library on the wrong handle\n", b"\0\0\1\0half" + STOP, b"\0" + STOP],
-    ids=["a length of which too little comes", "half a message", "half a length"],
-)
-async def test_a_message_without_an_end_is_a_silent_child(text: bytes, tmp_path: Path) -> None:
+async def test_a_message_without_an_end_is_a_silent_child(tmp_path: Path) -> None:
     """What waits for the rest must not wait for ever."""
-    engine = child(text, str(tmp_path / "n"), factory=f"{HERE}:babbling", timeouts=STEADY)
-    first = engine.process.pid
-    async with asyncio.timeout(PATIENCE_S):
-        with pytest.raises(EngineDown, match="has sent nothing for 2 s"):
-            await steps(engine.submit(job("abc", 5)))
-    await until(lambda: engine.process.pid != first and engine.down is None)
+    texts = tuple(ENDLESS.values())
+    engine = child(str(tmp_path / "n"), texts, factory=f"{FACTORIES}:babbling", timeouts=STEADY)
+    for n in range(len(texts)):
+        await ask(engine)
+        first = engine.process.pid
+        async with asyncio.timeout(PATIENCE_S):
+            with pytest.raises(EngineDown, match="has sent nothing for 2 s"):
+                await steps(engine.submit(deadly_job(n)))
+        await until(lambda: engine.process.pid != first and engine.down is None)  # noqa: B023
     await ask(engine)
     engine.close()
 
 
 async def test_garbage_while_the_next_child_is_made_is_a_start_that_fails(tmp_path: Path) -> None:
-    engine = child(str(tmp_path / "n"), factory=f"{HERE}:garbled", timeouts=STEADY)
+    engine = child(str(tmp_path / "n"), factory=f"{FACTORIES}:garbled", timeouts=STEADY)
     await ask(engine)
     os.kill(engine.process.pid, signal.SIGKILL)
     await until(lambda: "sent what is no message of ours" in (engine.down or ""))

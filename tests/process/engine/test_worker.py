@@ -20,17 +20,15 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.cases import amount
-from tests.fake_engine import FakeRuntime
 from tests.in_time import PATIENCE_S, becomes_true, until
 from tests.places import ROOT
+from tests.process.engine.factories import FACTORIES
 from tests.process.engine.test_contract import expected, job, steps, tokens
-from tests.unit.engine.kinds import CHILDREN, COMMAND, GatedRuntime, Setup, child, environment, in_process
+from tests.unit.engine.kinds import CHILDREN, COMMAND, Setup, child, environment
 
 import shepherd.core.errors
 from shepherd.core import ConfigError, ContextFull, EngineDown, EngineError, RateLimited, ShepherdError
 from shepherd.engine.base import Admitted, Done
-from shepherd.engine.engine import InProcessEngine
-from shepherd.engine.scheduler import EngineOptions
 from shepherd.engine.window import Fact, Fresh, Picture, Seq
 from shepherd.engine.worker.messages import ADDRESS, KEY
 from shepherd.engine.worker.model_process import ChildEngine, ModelProcess, Program, Timeouts
@@ -70,94 +68,34 @@ def kill(engine: ChildEngine, number: int) -> None:
     os.kill(engine.process.pid, number)
 
 
-# -- factories: what the child is asked to make ------------------------------------------------------------------------
-
-
-def failing(kind: str) -> InProcessEngine:
-    match kind:
-        case "config":
-            raise ConfigError("is not a number", key="models.a.n_ctx", file="a.toml")
-        case "bug":
-            raise ZeroDivisionError("a planted bug")
-        case "exit":
-            print("the licence has expired", flush=True)
-            os._exit(3)
-        case "signal":
-            os.kill(os.getpid(), signal.SIGSEGV)
-        case "hang":
-            threading.Event().wait()
-    raise AssertionError(kind)
-
-
-def hanging(file: str) -> InProcessEngine:
-    """Says where it is, and loads for ever."""
-    print(os.getpid(), file=(said := open(file, "w")))  # noqa: SIM115
-    said.close()
-    threading.Event().wait()
-    raise AssertionError
-
-
-def noisy() -> InProcessEngine:
-    os.write(1, b"noise on standard output\n" * 100_000)
-    os.write(2, b"noise on standard error\n" * 100_000)
-    print("the last line", flush=True)
-    return in_process(Setup())
-
-
-def endless() -> InProcessEngine:
-    return InProcessEngine(FakeRuntime(lambda _: 7, n_ctx=100_000), options=EngineOptions(sequences=1))
-
-
-def familiar(setup: Setup) -> InProcessEngine:
-    """With children of its own, as launchers have them: one in a session of its own, one with an empty environment."""
-    sleeping = [sys.executable, "-c", "import time; time.sleep(1000)"]
-    subprocess.Popen(sleeping, start_new_session=True)
-    subprocess.Popen(sleeping, env={})
-    return in_process(setup)
-
-
-class Deaf(InProcessEngine):
-    """Does not close, and its process ignores SIGTERM."""
-
-    def close(self, timeout_s: float = 30.0) -> bool:
-        threading.Event().wait()
-        return True
-
-
-def deaf(setup: Setup) -> InProcessEngine:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    return Deaf(GatedRuntime(setup))
-
-
 # -- its end -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
 @pytest.mark.parametrize("time_", TIMES)
-async def test_a_child_that_dies_ends_all_that_waits_and_says_how(
-    number: signal.Signals, time_: int, tmp_path: Path
-) -> None:
+async def test_a_child_that_dies_ends_all_that_waits_and_says_how(time_: int, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     engine = child(Setup(gate=str(gate), sequences=1))
     try:
-        gate.touch()
-        running, waiting = engine.submit(job("a" * 9)), engine.submit(job("b" * 9))
-        batches = running.batches()
-        assert isinstance((await anext(batches))[0], Admitted)
-        asked = asyncio.create_task(engine.evict(job("c", on_full="evict"), 1))
-        await asyncio.sleep(0)
-        kill(engine, number)
-        reason = f"the process of the engine of cache 'main' was killed by {number.name}"
-        async with asyncio.timeout(PATIENCE_S):
-            with pytest.raises(EngineDown, match=reason):
-                [step async for batch in batches for step in batch]
-            with pytest.raises(EngineDown, match=reason):
-                await steps(waiting)
-            with pytest.raises(EngineDown, match=reason):
-                await asked
-        engine.cancel(waiting)
-        gate.unlink()
-        assert tokens(await steps(engine.submit(job("abc", 5)))) == expected("abc", 5), "the next child answers"
+        for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM):
+            gate.touch()
+            name = number.name  # a prompt that has ended two children would be refused
+            running, waiting = engine.submit(job(f"a{name}")), engine.submit(job(f"b{name}"))
+            batches = running.batches()
+            assert isinstance((await anext(batches))[0], Admitted)
+            asked = asyncio.create_task(engine.evict(job("c", on_full="evict"), 1))
+            await asyncio.sleep(0)
+            kill(engine, number)
+            reason = f"the process of the engine of cache 'main' was killed by {name}"
+            async with asyncio.timeout(PATIENCE_S):
+                with pytest.raises(EngineDown, match=reason):
+                    [step async for batch in batches for step in batch]
+                with pytest.raises(EngineDown, match=reason):
+                    await steps(waiting)
+                with pytest.raises(EngineDown, match=reason):
+                    await asked
+            engine.cancel(waiting)
+            gate.unlink()
+            assert tokens(await steps(engine.submit(job("abc", 5)))) == expected("abc", 5), "the next child answers"
     finally:
         assert engine.close()
     assert engine.close(), "a second time does nothing"
@@ -187,14 +125,16 @@ async def test_a_feed_goes_on_with_the_next_child() -> None:
         assert engine.close()
 
 
-@pytest.mark.parametrize("after", range(amount(4, 40)))
-async def test_a_child_may_die_at_any_moment_of_many_jobs(after: int) -> None:
+async def test_a_child_may_die_at_any_moment_of_many_jobs() -> None:
+    """Of one child after the other, a step later each time."""
     engine = child(Setup())
-    try:
-        tickets = [engine.submit(job(chr(97 + n) * (n + 3), 30)) for n in range(20)]
+
+    async def dies(after: int) -> None:
+        prompts = [f"{after} {chr(97 + n) * (n + 3)}" for n in range(20)]  # one that has ended two would be refused
+        tickets = [engine.submit(job(prompt, 30)) for prompt in prompts]
         seen = 0
 
-        async def read(n: int) -> bool:
+        async def read(n: int) -> None:
             nonlocal seen
             got = []
             try:
@@ -205,9 +145,8 @@ async def test_a_child_may_die_at_any_moment_of_many_jobs(after: int) -> None:
                         kill(engine, signal.SIGKILL)
             except EngineDown:
                 assert got == [] or not isinstance(got[-1], Done)
-                return False
-            assert tokens(got) == expected(chr(97 + n) * (n + 3), 30)
-            return True
+            else:
+                assert tokens(got) == expected(prompts[n], 30)
 
         async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(*map(read, range(20)))
@@ -216,13 +155,17 @@ async def test_a_child_may_die_at_any_moment_of_many_jobs(after: int) -> None:
                 with suppress(EngineDown):  # on a busy machine the steps come in fewer batches than that, or later
                     assert tokens(await steps(engine.submit(job("abc", 5)))) == expected("abc", 5)
                     break
+
+    try:
+        for after in range(amount(4, 40)):
+            await dies(after)
     finally:
         engine.close()
 
 
 async def test_its_last_words_are_in_the_error() -> None:
     with pytest.raises(EngineError) as raised:
-        child("exit", factory="tests.process.engine.test_worker:failing")
+        child("exit", factory=f"{FACTORIES}:failing")
     assert raised.value.message == (
         "the process of the engine of cache 'main' ended with exit status 3; its last words: the licence has expired"
     )
@@ -230,23 +173,23 @@ async def test_its_last_words_are_in_the_error() -> None:
 
 async def test_what_a_factory_raises_is_what_the_start_raises() -> None:
     with pytest.raises(ConfigError) as raised:
-        child("config", factory="tests.process.engine.test_worker:failing")
+        child("config", factory=f"{FACTORIES}:failing")
     assert (raised.value.key, raised.value.file) == ("models.a.n_ctx", "a.toml")
     with pytest.raises(EngineError, match=r"^the engine failed: ZeroDivisionError: a planted bug$"):
-        child("bug", factory="tests.process.engine.test_worker:failing")
+        child("bug", factory=f"{FACTORIES}:failing")
     with pytest.raises(EngineError, match="was killed by SIGSEGV"):
-        child("signal", factory="tests.process.engine.test_worker:failing")
+        child("signal", factory=f"{FACTORIES}:failing")
     with pytest.raises(EngineError, match="ModuleNotFoundError: No module named 'nowhere'"):
         child(factory="nowhere.at:all")
 
 
 async def test_a_start_that_takes_too_long_or_is_not_wanted_any_more_is_ended() -> None:
     with pytest.raises(EngineError, match=r"was not ready after 0\.5 s"):
-        child("hang", factory="tests.process.engine.test_worker:failing", timeouts=Timeouts(connect_s=60, build_s=0.5))
+        child("hang", factory=f"{FACTORIES}:failing", timeouts=Timeouts(connect_s=60, build_s=0.5))
     begun = time.monotonic()
     with pytest.raises(Cancelled):
         child(
-            "hang", factory="tests.process.engine.test_worker:failing",
+            "hang", factory=f"{FACTORIES}:failing",
             is_wanted=lambda: time.monotonic() < begun + 1.0,
         )  # fmt: skip
 
@@ -322,7 +265,7 @@ async def test_the_key_is_in_no_environment_of_what_the_child_starts() -> None:
 async def test_noise_of_a_library_is_not_on_our_output_and_blocks_nothing(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    engine = child(factory="tests.process.engine.test_worker:noisy")
+    engine = child(factory=f"{FACTORIES}:noisy")
     assert tokens(await steps(engine.submit(job("abc", 5)))) == expected("abc", 5)
     assert capfd.readouterr() == ("", "")
     first = engine.process.pid
@@ -401,7 +344,7 @@ async def test_a_frozen_child_blocks_no_event_loop() -> None:
 
 async def test_what_the_child_has_started_ends_with_it() -> None:
     for number in (None, signal.SIGKILL):
-        engine = child(Setup(), factory="tests.process.engine.test_worker:familiar")
+        engine = child(Setup(), factory=f"{FACTORIES}:familiar")
         family = psutil.Process(engine.process.pid).children(recursive=True)
         assert len(family) == 2
         if number is not None:
@@ -419,7 +362,7 @@ from shepherd.engine.base import Job
 
 async def main(file, phase):
     if phase == "builds":
-        child(file, factory="tests.process.engine.test_worker:hanging")
+        child(file, factory="tests.process.engine.factories:hanging")
     engine = child(Setup(gate=file + ".gate"))
     open(file + ".gate", "w").close()
     ticket = engine.submit(Job(array("i", [1, 2, 3]), 100))
@@ -448,15 +391,22 @@ def test_a_child_ends_within_a_second_when_its_parent_is_killed(time_: int, phas
 
 
 async def test_a_child_that_does_not_close_is_ended_by_force(caplog: pytest.LogCaptureFixture) -> None:
-    engine = child(Setup(), factory="tests.process.engine.test_worker:deaf", timeouts=QUICK)
+    engine = child(Setup(), factory=f"{FACTORIES}:deaf", timeouts=QUICK)
     assert await asyncio.to_thread(engine.close, 1.0)
     assert "does not end; it is ended by force" in caplog.text
     assert engine.process.ending() == "was killed by SIGKILL"
 
 
-async def test_a_closed_engine_refuses_and_keeps_nothing_waiting() -> None:
-    engine = child(Setup())
-    assert engine.close()
+async def test_the_log_of_a_child_comes_out_in_ours_and_once_closed_its_engine_refuses_and_keeps_nothing_waiting(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.INFO, "shepherd"):
+        engine = child(Setup())
+        await engine.clear()
+        assert engine.close()
+    assert ("shepherd.engine.scheduler", logging.INFO, "cache 'main' is cleared: 0 conversations are forgotten") in (
+        caplog.record_tuples
+    )
     with pytest.raises(EngineDown, match=r"^the engine was stopped$"):
         engine.submit(job())
     with pytest.raises(EngineDown, match=r"^the engine was stopped$"):
@@ -464,7 +414,7 @@ async def test_a_closed_engine_refuses_and_keeps_nothing_waiting() -> None:
 
 
 def test_a_job_whose_event_loop_has_ended_is_cancelled() -> None:
-    engine = child(factory="tests.process.engine.test_worker:endless")
+    engine = child(factory=f"{FACTORIES}:endless")
 
     async def abandon() -> None:
         await anext(engine.submit(job("abandoned", 90_000)).batches())
@@ -475,16 +425,6 @@ def test_a_job_whose_event_loop_has_ended_is_cancelled() -> None:
     asyncio.run(abandon())
     assert asyncio.run(ask()) == [7, 7], "else it would wait for hours"
     engine.close()
-
-
-async def test_its_log_comes_out_in_ours(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "shepherd"):
-        engine = child(Setup())
-        await engine.clear()
-        engine.close()
-    assert ("shepherd.engine.scheduler", logging.INFO, "cache 'main' is cleared: 0 conversations are forgotten") in (
-        caplog.record_tuples
-    )
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import httpx2
 import openai
 import pytest
 from tests.official import connecting, openai_at
-from tests.own_server import Listening
+from tests.own_server import Listening, serving
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd.core import Completion, Event, Finished, Request, Started, TextDelta, Usage
@@ -266,8 +265,8 @@ def test_tokens_make_the_text_again(client: openai.OpenAI, text: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def filling(coder: Path, start_server: Callable[..., AbstractContextManager[str]]) -> Iterator[str]:
-    with start_server("--model", str(coder)) as address:
+def filling(coder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving(tmp_path_factory.mktemp("filling"), f'[models.coder]\npath = "{coder}"\n') as address:
         yield address
 
 

@@ -2,8 +2,8 @@
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from tests.in_process import client_of
 from tests.in_time import until
 from tests.own_app import loaded
+from tests.own_server import serving
 from tests.proven import proven
 from tests.search.fuzz.models import VOCABULARIES
 from tests.unit.engine.tiny_gguf import RECIPES, write
@@ -59,9 +60,9 @@ def accepted(path: Path) -> Path:
 
 @asynccontextmanager
 async def asking(folder: Path, model: Path, more: str = "") -> AsyncIterator[httpx2.AsyncClient]:
-    """A client of the application in this process, which has the model on demand."""
+    """A client of the application in this process, which has the model on demand, and no child but for its trial."""
     file = folder / "shepherd.toml"
-    file.write_text(CONFIG.format(path=model, more=more))
+    file.write_text("isolate = false\n" + CONFIG.format(path=model, more=more))
     config = configuration.load(flags={"threads": 1}, env={}, cwd=folder, user_dir=folder, file=file)
     async with loaded(App(config, cache_folder=proven(folder / "cache"), env={})) as app, client_of(app) as client:
         yield client
@@ -77,14 +78,11 @@ async def ask(client: httpx2.AsyncClient, model: str) -> tuple[int, str]:
     return reply.status_code, body["error"]["message"] if "error" in body else body["choices"][0]["message"]["content"]
 
 
-def test_a_flipped_bit_of_a_vocabulary_does_not_end_a_running_server(
-    start_server: Callable[..., AbstractContextManager[str]], lamb: Path, tmp_path: Path
-) -> None:
+def test_a_flipped_bit_of_a_vocabulary_does_not_end_a_running_server(lamb: Path, tmp_path: Path) -> None:
     model = tmp_path / "other.gguf"
     model.write_bytes(lamb.read_bytes())
-    file = tmp_path / "shepherd.toml"
-    file.write_text(CONFIG.format(path=model, more=""))
-    with start_server("--config", str(file)) as url, httpx2.Client(base_url=url, timeout=120) as client:
+    written = CONFIG.format(path=model, more="")
+    with serving(tmp_path, written) as url, httpx2.Client(base_url=url, timeout=120) as client:
         flipped(lamb, model)  # after its header has been read
         reply = client.post("/v1/chat/completions", json=question("other"))
         assert reply.status_code == 500

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-import signal
 import socket
-import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
 import pytest
-from tests.started import serving
 from tests.unit.server.test_house import BODIES, PATIENCE_S, USER, with_tools
-
-from shepherd.wire.base import Json
 
 
 @pytest.mark.model
@@ -58,41 +53,3 @@ def test_a_client_that_does_not_read_slows_no_engine_and_no_other_client(server:
             if not caches["live"] and not caches["waiting"]:
                 break
         assert (caches["live"], caches["waiting"]) == (0, 0)
-
-
-CONFIG = """
-[models.lamb]
-path = "embedded"
-[caches.main]
-model = "lamb"
-n_ctx = 2048
-[kv]
-disk = true
-"""
-
-
-@pytest.mark.model
-@pytest.mark.skipif(sys.platform == "win32", reason="signals are different there")
-def test_a_conversation_outlives_a_restart(tmp_path: Path) -> None:
-    """SIGTERM in the middle of an answer: it ends, what was computed is kept, the next server goes on from there."""
-    (tmp_path / "shepherd.toml").write_text(CONFIG)
-    turns: list[Json] = [
-        {"role": "user", "content": "Tell me about sheep. " + "They are many and they are white. " * 20}
-    ]
-    with serving(tmp_path) as (process, url):
-        body = {"messages": turns, "temperature": 0, "max_tokens": 60}
-        first = httpx2.post(f"{url}/v1/chat/completions", json=body, timeout=PATIENCE_S).json()
-        turns += [first["choices"][0]["message"], {"role": "user", "content": "And now?"}]
-        with httpx2.stream(
-            "POST", f"{url}/v1/messages", json={**BODIES["/v1/messages"], "stream": True}, timeout=PATIENCE_S
-        ) as answer:
-            process.send_signal(signal.SIGTERM)
-            told = answer.read().decode()
-        assert "event: message_stop" in told or "event: error" in told
-        assert process.wait(PATIENCE_S) == 0
-    with serving(tmp_path) as (process, url):
-        body = {"messages": turns, "max_tokens": 8}
-        second = httpx2.post(f"{url}/v1/chat/completions", json=body, timeout=PATIENCE_S).json()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE_S) == 0
-    assert second["usage"]["prompt_tokens_details"]["cached_tokens"] >= first["usage"]["prompt_tokens"] - 1

@@ -7,15 +7,15 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+from tests import command_line
 from tests.in_time import PATIENCE_S
 from tests.places import ROOT
-from tests.started import program, serving
+from tests.started import environment, program, serving
 
 from shepherd.server.http.tls import find_faults, trusting
 
@@ -41,13 +41,10 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def said(home: Path, *words: str, before: Sequence[str] = ()) -> tuple[int, str]:
-    """The exit status of a command and what it prints."""
-    with program(home, *words, before=before) as process:
-        try:
-            return process.wait(PATIENCE_S), process.stdout.read() if process.stdout else ""
-        finally:
-            process.kill()
+def said(home: Path, *words: str) -> tuple[int, str]:
+    """The exit status of a command, and what it prints."""
+    done = command_line.run(*words, env=environment(home), cwd=home)
+    return done.returncode, done.stdout
 
 
 def test_all_commands_reach_a_server_with_a_certificate_of_its_own(home: Path) -> None:
@@ -72,8 +69,9 @@ def test_all_commands_reach_a_server_with_a_certificate_of_its_own(home: Path) -
         (home / "shepherd.toml").write_text(CONFIG)
         named = ("top", "--once", "--json", "--url", url)
         assert said(home, *named)[0] == 1
-        status, told = said(home, *named, before=["env", f"SSL_CERT_FILE={home / 'ca.pem'}"])
-        assert (status, '"caches"' in told) == (0, True)
+        with program(home, *named, before=["env", f"SSL_CERT_FILE={home / 'ca.pem'}"]) as top:
+            told, _ = top.communicate(timeout=PATIENCE_S)
+            assert (top.returncode, '"caches"' in told) == (0, True)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0
 
@@ -86,24 +84,3 @@ def test_the_recipe_of_the_page_makes_a_certificate_without_a_fault(tmp_path: Pa
     assert recipe
     subprocess.run(["sh", "-ec", recipe[1]], cwd=tmp_path, check=True, capture_output=True)
     assert find_faults(str(tmp_path / "server.pem"), str(tmp_path / "server.key")) == []
-
-
-@pytest.mark.grid(0.2)
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (("--tls-cert", "server.pem"), "needs server.tls_key as well (--tls-key)"),
-        (("--tls-key", "server.key"), "needs server.tls_cert as well (--tls-cert)"),
-        (("--tls-cert", "server.pem", "--tls-key", "other.key"), "other.key does not belong to the first certificate"),
-        (("--tls-cert", "missing.pem", "--tls-key", "server.key"), "missing.pem cannot be read"),
-    ],
-)
-def test_a_start_that_cannot_be_is_one_sentence(
-    home: Path, words: tuple[str, ...], told: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    status, printed = said(home, "serve", "--port", "0", *words)
-    errors = capfd.readouterr().err
-    assert (status, printed) == (1, "")
-    assert errors.startswith("shepherd: ")
-    assert told in errors
-    assert len(errors.splitlines()) == 1

@@ -125,6 +125,29 @@ def serve_one(factory: str, *arguments: object) -> RemoteModel:
     return RemoteModel((pkgutil.resolve_name(factory)(*others),))
 
 
+def serve_several(setups: Sequence[Setup], _workplace: object) -> RemoteModel:
+    """In the child: a model of an engine for each setup."""
+    return RemoteModel(tuple(map(in_process, setups)))
+
+
+class Crowd:
+    """A child with one engine for each of some setups. It costs what a child with a single one costs."""
+
+    def __init__(self, setups: Sequence[Setup]) -> None:
+        factory = f"{__name__}:{serve_several.__name__}"
+        program = Program(COMMAND, factory, (tuple(setups),), environment(), Timeouts(connect_s=60))
+        self._process = ModelProcess(program, title="cache 'main'")
+        self._free = [(setup, ChildEngine(self._process, at)) for at, setup in enumerate(setups)]
+
+    def find(self, setup: Setup) -> ChildEngine | None:
+        """One that no test has had yet."""
+        at = next((at for at, (each, _) in enumerate(self._free) if each == setup), None)
+        return None if at is None else self._free.pop(at)[1]
+
+    def close(self) -> None:
+        self._process.close()
+
+
 CHILDREN: list[ChildEngine] = []
 """Those that `child` has made: a test that fails, or takes too long, does not come to close its own."""
 

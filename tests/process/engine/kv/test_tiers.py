@@ -29,8 +29,9 @@ PREAMBLE = """
 import logging, os, random, resource, signal, sys, threading
 from array import array
 from pathlib import Path
-from tests.fake_engine import PLAIN
+from shepherd.engine.base import Memory
 from shepherd.engine.kv.tiers import Snapshot, Snapshots, file
+PLAIN = Memory(hole=True, rollback="any", share=True, shift=True, checkpoint=False)
 MANY = 1 << 20
 logging.basicConfig(format="%(levelname)s %(message)s", stream=sys.stderr)
 folder = Path(sys.argv[1])

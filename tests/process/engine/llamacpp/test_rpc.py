@@ -26,20 +26,20 @@ from pathlib import Path
 import httpx2
 import psutil
 import pytest
+from tests import command_line
 from tests.in_time import PATIENCE_S, becomes_true
-from tests.places import SOURCE
+from tests.own_server import serving
+from tests.process.engine.factories import FACTORIES, LAMB, spread
 from tests.process.engine.test_contract import job, steps, tokens
-from tests.started import program, serving
+from tests.started import environment, program
 from tests.unit.engine.kinds import child
 from tests.unit.engine.tiny_gguf import N_EMBD, N_FF, RECIPES, Recipe, Shapes, write
 
 from shepherd.config import ModelConfig
 from shepherd.core import ConfigError, EngineDown, EngineError, Sampling
 from shepherd.engine.base import Job
-from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.llamacpp import rpc
 from shepherd.engine.llamacpp.rpc_worker import HOST, Lent, Worker, networks_of
-from shepherd.engine.scheduler import EngineOptions
 from shepherd.engine.worker.model_process import ChildEngine
 from shepherd.process.tree import or_else_gone
 
@@ -47,11 +47,9 @@ pytestmark = [
     pytest.mark.model,
     pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions are of POSIX"),
 ]
-LAMB = SOURCE / "models" / "lamb.gguf"
 LOST = r"was killed by SIGABRT.*Remote RPC server crashed"
 LIMIT = 56 << 20
 """Bytes that the library's server itself needs, and a small model."""
-Workers = tuple[str, ...]
 
 isolated = pytest.mark.skipif(
     "isolate" not in {each.name for each in fields(ModelConfig)}, reason="a model is not in a process of its own yet"
@@ -97,23 +95,12 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lender, Lend
         yield first, second
 
 
-def spread(servers: Workers, stall_s: float = 60.0) -> InProcessEngine:
-    """Over the embedded model."""
-    from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
-    from shepherd.engine.llamacpp.weights import Weights
-
-    weights = Weights.load(LAMB, rpc_servers=servers)
-    runtime = LlamaRuntime(weights, ContextOptions(n_ctx=2048, n_seq=8, n_outputs=4, n_threads=1))
-    options = EngineOptions(sequences=4, stall_s=stall_s)
-    return InProcessEngine(runtime, show=weights.piece, options=options)
-
-
 @contextmanager
 def engine_over(*lenders: Lender, stall_s: float = 60.0) -> Iterator[ChildEngine]:
     engine = child(
         tuple(each.address for each in lenders),
         stall_s,
-        factory="tests.process.engine.llamacpp.test_rpc:spread",
+        factory=f"{FACTORIES}:{spread.__name__}",
     )
     try:
         yield engine
@@ -230,10 +217,11 @@ WORDS = ("-p", "Once upon a time", "--max-tokens", "20", "--no-recall", "--tempe
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What one process says on the command line."""
-    with program(tmp_path_factory.mktemp("home"), *WORDS) as process:
-        said, _ = process.communicate(timeout=PATIENCE_S)
-    assert said.strip()
-    return said
+    home = tmp_path_factory.mktemp("home")
+    said = command_line.run(*WORDS, env=environment(home), cwd=home)
+    assert said.returncode == 0
+    assert said.stdout.strip()
+    return said.stdout
 
 
 def test_a_prompt_on_the_command_line_is_answered_over_workers_without_a_trial_of_the_model_here(
@@ -242,9 +230,8 @@ def test_a_prompt_on_the_command_line_is_answered_over_workers_without_a_trial_o
     unknown = tmp_path / "unknown.gguf"
     unknown.write_bytes(LAMB.read_bytes().replace(b"Lamb", b"Bmal", 1))
     words = (*WORDS, "--model", str(unknown), "--rpc-servers", ",".join(each.address for each in two))
-    with program(tmp_path, *words) as over_two:
-        assert over_two.communicate(timeout=PATIENCE_S)[0] == alone
-        assert over_two.returncode == 0
+    over_two = command_line.run(*words, env=environment(tmp_path), cwd=tmp_path)
+    assert (over_two.returncode, over_two.stdout) == (0, alone)
     kept = tmp_path / ".cache" / "shepherd"
     assert [each.name.partition("-")[0] for each in kept.iterdir()] == ["selftest"], "this machine may lack its memory"
 
@@ -280,7 +267,7 @@ async def test_a_worker_that_dies_while_it_answers_ends_the_request_and_the_next
 
 
 async def test_a_worker_that_hangs_ends_the_request_by_the_watchdog(two: tuple[Lender, Lender]) -> None:
-    with engine_over(*two, stall_s=0.5) as engine:
+    with engine_over(*two, stall_s=2.0) as engine:
         await steps(engine.submit(greedy("once upon a time")))
         frozen = two[1].busy()
         frozen.suspend()
@@ -298,8 +285,7 @@ def test_a_server_outlives_a_worker_that_dies_or_hangs_and_answers_again(
 ) -> None:
     with lending(tmp_path) as lender:
         text = f'[kv]\nstall_s = 0.2\n[models.m]\npath = "embedded"\nrpc_servers = ["{lender.address}"]\n'
-        (tmp_path / "shepherd.toml").write_text(text)
-        with serving(tmp_path) as (_, address):
+        with serving(tmp_path, text) as address:
             ask = partial(httpx2.post, f"{address}/v1/completions", timeout=PATIENCE_S)
             assert ask(json={"prompt": "once", "max_tokens": 4}).status_code == 200
             library = lender.busy()

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.proven import proven
 
 from shepherd.core import EngineError
 from shepherd.engine.llamacpp.selftest import Verdict, run_child, verdict
@@ -17,8 +18,9 @@ PASS = [sys.executable, "-c", ""]
 
 @pytest.mark.model
 def test_this_build_passes_and_is_not_tested_twice(tmp_path: Path) -> None:
-    assert verdict(tmp_path).use_extra_bufts
-    assert verdict(tmp_path, run=lambda _: pytest.fail("tested again")).cached
+    folder = proven(tmp_path)  # by a child, once for all tests
+    found = verdict(folder, run=lambda _: pytest.fail("tested again"))
+    assert (found.use_extra_bufts, found.cached) == (True, True)
 
 
 @pytest.mark.model

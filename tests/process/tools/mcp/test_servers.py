@@ -648,7 +648,6 @@ async def test_nothing_survives_a_start_that_is_broken_off(tmp_path: Path) -> No
 PARENT = """
 import asyncio, json, os, sys
 sys.path[:0] = json.loads(sys.argv[1])
-from tests.in_time import in_time
 from tests.unit.tools.mcp.scene import Stage, scripted
 async def main():
     each = enumerate(json.loads(sys.argv[3]))

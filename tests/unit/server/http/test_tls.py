@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from tests import command_line
 from tests.places import ROOT
 from tests.scripted_service import ScriptedService, saying
 
@@ -64,6 +65,23 @@ def folder(tmp_path: Path) -> Path:
 def test_what_cannot_be_used_is_a_sentence_with_its_field(folder: Path, cert: str, key: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         Certificate(str(folder / cert), str(folder / key))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--tls-cert", "server.pem"), "needs server.tls_key as well (--tls-key)"),
+        (("--tls-key", "server.key"), "needs server.tls_cert as well (--tls-cert)"),
+        (("--tls-cert", "server.pem", "--tls-key", "other.key"), "other.key does not belong to the first certificate"),
+        (("--tls-cert", "missing.pem", "--tls-key", "server.key"), "missing.pem cannot be read"),
+    ],
+)
+def test_a_start_that_cannot_be_is_one_sentence(folder: Path, words: tuple[str, ...], told: str) -> None:
+    done = command_line.run("serve", "--port", "0", *words, cwd=folder)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("shepherd: ")
+    assert told in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_certificate_that_clients_will_refuse_is_a_warning(folder: Path) -> None:

@@ -10,12 +10,32 @@ from hypothesis import strategies as st
 
 from shepherd.tools.arguments import coerce_arguments
 from shepherd.tools.base import Result, ToolError
-from shepherd.tools.builtin.json_tools import json_format, json_parse, json_path, json_validate, read, write
+from shepherd.tools.builtin.json_tools import (
+    json_format,
+    json_parse,
+    json_path,
+    json_validate,
+    matches,
+    problems,
+    read,
+    rooted,
+    write,
+)
 from shepherd.tools.tool import Tool, ToolContext
 
 
 async def call(tool: Tool, **arguments: Any) -> Result:
     return await tool.run(ToolContext(), coerce_arguments(arguments, tool))
+
+
+def checked(text: str, schema: Any) -> list[str]:
+    """The errors that `json_validate` tells, without the child that looks for them."""
+    return problems([write(read(text)[0]), schema if isinstance(schema, str) else write(schema)])
+
+
+def taken(text: str, path: str) -> dict[str, Any]:
+    """What `json_path` finds, without its child."""
+    return matches([write(read(text)[0]), rooted(path)])
 
 
 json_values = st.recursive(
@@ -98,10 +118,176 @@ async def test_what_cannot_be_printed_is_a_sentence(arguments: dict[str, Any], s
     assert says in refused.value.message
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "123456789012345678901234567890",
+        "-" + "9" * 10_000,
+        "1.10",
+        "1E400",
+        "-0.0",
+        "1e-5",
+        '"\\ud800"',
+        '{"ü": ["\\n", true, null, {}, []]}',
+    ],
+)
+async def test_a_value_comes_out_as_it_went_in(text: str) -> None:
+    assert (await call(json_parse, json=text)).content == text
+    assert (await call(json_format, json=text, indent=0)).content == text
+    found = taken(f"[{text}]", "$[0]")["text"]
+    assert found.replace("\n ", "").replace("\n", "") == f"[{text}]"  # long ones have a line of their own
+
+
+async def test_a_key_that_comes_twice_is_told() -> None:
+    text = '{"a": 1, "b": {"c": 1, "c": 2}, "a": 3}'
+    note = '\n(the key "c" comes twice in one object; the last one counts)\n(the key "a" comes twice in one object; the last one counts)'  # fmt: skip  # noqa: E501
+    assert (await call(json_parse, json=text)).content == '{"a": 3, "b": {"c": 2}}' + note
+    assert (await call(json_format, json=text, indent=0)).content == '{"a": 3, "b": {"c": 2}}' + note
+    verdict = json.loads((await call(json_validate, json=text, schema={"type": "object"})).content)
+    assert not verdict["valid"]
+    assert 'the key "c" comes twice' in verdict["errors"][0]
+
+
 # -- schemas ----------------------------------------------------------------------------------------------------------
 
 
+PERSON = {
+    "type": "object",
+    "required": ["name", "age"],
+    "properties": {
+        "name": {"type": "string", "minLength": 2},
+        "age": {"type": "integer"},
+        "mail": {"type": "string", "format": "email"},
+        "tags": {"type": "array", "items": {"$ref": "#/$defs/tag"}},
+    },
+    "additionalProperties": False,
+    "$defs": {"tag": {"enum": ["a", "b"]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("value", "schema", "errors"),
+    [
+        ('{"name": "Ann", "age": 12345678901234567890}', PERSON, []),
+        ('{"name": "Ann", "age": 5.0, "tags": ["a"]}', PERSON, []),
+        (
+            '{"name": "A", "tags": ["a", "z"], "x": 1, "mail": "no"}',
+            PERSON,
+            [
+                "$: 'age' is a required property",
+                "$: Additional properties are not allowed ('x' was unexpected)",
+                "$.mail: 'no' is not a 'email'",
+                "$.name: 'A' is too short",
+                "$.tags[1]: 'z' is not one of ['a', 'b']",
+            ],
+        ),
+        ("1", True, []),
+        ("1", False, ["$: False schema does not allow 1"]),
+        (
+            "{}",
+            {"$schema": "http://json-schema.org/draft-04/schema#", "required": ["a"]},
+            ["$: 'a' is a required property"],
+        ),
+        ("{}", {"$ref": "https://json-schema.org/draft/2020-12/schema"}, []),
+        ("0.3", {"multipleOf": 0.1}, []),
+        ('"' + "x" * 1000 + '"', {"type": "integer"}, None),
+    ],
+)
+def test_every_error_is_told_with_its_path(value: str, schema: Any, errors: list[str] | None) -> None:
+    for said in (schema, json.dumps(schema)):
+        found = checked(value, said)
+        if errors is None:
+            (error,) = found
+            assert len(error) < 350
+            assert error.endswith("xxx' is not of type 'integer'")
+        elif schema == {"multipleOf": 0.1}:
+            assert isinstance(found, list)
+        else:
+            assert sorted(found) == sorted(errors)
+
+
+def test_many_errors_are_counted() -> None:
+    errors = checked(json.dumps(["x"] * 80), {"items": {"type": "integer"}})
+    assert len(errors) == 51
+    assert errors[-1] == "and 30 more errors"
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ({"type": "strin"}, "schema: $.type: 'strin' is not valid"),
+        ({"pattern": "("}, "schema: $.pattern: '(' is not a 'regex'"),
+        (
+            {"$ref": "http://127.0.0.1:9/x.json"},
+            "'http://127.0.0.1:9/x.json', which is not in the schema; other documents are not",
+        ),
+        ({"$ref": "file:///etc/passwd"}, "'file:///etc/passwd', which is not in the schema"),
+        ({"$ref": "#/$defs/no"}, "'/$defs/no', which is not in the schema"),
+        ([1], "schema: it must be an object, not a list of 1"),
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_a_sentence(schema: Any, says: str) -> None:
+    with pytest.raises(ToolError) as refused:
+        checked("1", schema)
+    assert says in refused.value.message
+
+
+async def test_a_schema_that_is_no_json_is_refused_with_its_place() -> None:
+    with pytest.raises(ToolError) as refused:
+        await call(json_validate, json="1", schema='{"type": ')
+    assert "schema: line 1, column 10" in refused.value.message
+
+
 # -- paths ------------------------------------------------------------------------------------------------------------
+
+
+STORE = """{"store": {"book": [
+    {"title": "One", "price": 8.50, "tags": ["x"]},
+    {"title": "Two", "price": 20, "isbn": "1-2"},
+    {"title": "Three", "price": 8.99}], "the shop": {"open": true}}}"""
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("$.store.book[0].title", '["One"]'),
+        ("store.book[0].title", '["One"]'),
+        (".store.book[-1].title", '["Three"]'),
+        ("$.store.book[*].price", "[8.50, 20, 8.99]"),
+        ("$..price", "[8.50, 20, 8.99]"),
+        ("$.store.book[?(@.price < 10)].title", '["One", "Three"]'),
+        ("$.store.book[?@.price == 8.50].title", '["One"]'),
+        ("$.store.book[?@.isbn].title", '["Two"]'),
+        ("$.store.book[?search(@.title, '^T')].title", '["Two", "Three"]'),
+        ("$.store['the shop'].open", "[true]"),
+        ("$.store.book[0:2].title", '["One", "Two"]'),
+        ("$.nothing", "[]"),
+        ("$.store.book[99]", "[]"),
+        ("$.store.book[0].tags", '[["x"]]'),
+    ],
+)
+def test_a_path_finds_a_list(path: str, found: str) -> None:
+    assert taken(STORE, path)["text"] == found
+
+
+def test_the_whole_value_is_a_match_too() -> None:
+    assert taken("5", "$")["text"] == "[5]"
+    assert taken("5", "")["text"] == "[5]"
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("$[", "path: unexpected end of query of '$['"),
+        ("$.a[?nope(@)]", "path: "),
+        ("$[?__import__('os').system('id')]", "path: "),
+    ],
+)
+def test_a_wrong_path_is_a_sentence(path: str, says: str) -> None:
+    with pytest.raises(ToolError) as refused:
+        taken('["a"]', path)
+    assert says in refused.value.message
+    assert len(refused.value.message) < 500
 
 
 # -- how they are offered ---------------------------------------------------------------------------------------------

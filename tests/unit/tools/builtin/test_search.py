@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shepherd.tools.base import Result, ToolError
-from shepherd.tools.builtin.search import search_files
+from shepherd.tools.builtin.search import lines_that_match, search_files
 from shepherd.tools.sandbox.roots import Roots
 from shepherd.tools.tool import ToolContext
 
@@ -94,3 +94,67 @@ def test_it_is_offered_under_the_names_that_models_know() -> None:
     assert {"Grep", "Glob"} <= set(search_files.aliases)
     assert (search_files.effect, search_files.category, search_files.subject) == ("read", "filesystem", "path")
     assert search_files.argument_aliases["output_mode"] == "mode"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        ({"pattern": "walk"},
+         ["a.py:4:def walk(top):", "a.py:5:    return os.walk(top)", "docs/readme.md:2:walk (on) "]),
+        ({"pattern": "walk (on)", "fixed": True}, ["docs/readme.md:2:walk (on) "]),
+        ({"pattern": "walk", "glob": "*.py", "path": "a.py"},
+         ["a.py:4:def walk(top):", "a.py:5:    return os.walk(top)"]),
+        ({"pattern": "def", "glob": "src/**/*.py"}, ["src/deep/b.py:1:def talk():"]),
+        ({"pattern": "def", "glob": "deep/*.py", "path": "src"}, ["src/deep/b.py:1:def talk():"]),
+        ({"pattern": "walk", "mode": "files"}, ["a.py", "docs/readme.md"]),
+        ({"pattern": "walk", "mode": "count"}, ["a.py: 2", "docs/readme.md: 1"]),
+        ({"pattern": "def walk", "context": 1},
+         ["a.py-3-", "a.py:4:def walk(top):", "a.py-5-    return os.walk(top)"]),
+        ({"glob": "*.py"}, ["a.py", "link.py", "src/deep/b.py"]),
+        ({"pattern": "**/*.md"}, ["docs/readme.md"]),
+        ({"pattern": "*.{md,txt}"}, ["docs/old.txt", "docs/readme.md"]),
+        ({"glob": "*", "path": "docs"}, ["docs/old.txt", "docs/readme.md"]),
+        ({"pattern": "dog.\nwalk", "fixed": True}, ['No line matches "dog.\\nwalk" in 4 files.']),
+        ({"pattern": "top):\n    return", "fixed": True}, ["a.py:4:def walk(top):"]),
+        ({"pattern": "outside"}, ['No line matches "outside" in 4 files.']),
+        ({"glob": "*.c"}, ["No file has such a name."]),
+    ],
+)  # fmt: skip
+async def test_lines_and_names_are_found(context: ToolContext, arguments: dict[str, Any], lines: list[str]) -> None:
+    assert (await find(context, **arguments)).content.split("\n") == lines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({}, "give a pattern, for text in files, or a glob"),
+        ({"pattern": "x", "mode": "everything"}, "mode must be content, files or count, not 'everything'"),
+        ({"pattern": "x", "limit": 0}, "limit must be at least 1"),
+        ({"pattern": "x", "context": -1}, "context at least 0"),
+        ({"pattern": "x" * 3_000}, "may have 2,000 characters"),
+        ({"pattern": "x", "path": "nowhere"}, 'there is no "nowhere"'),
+        ({"pattern": "x", "path": "../outside.py"}, "is outside the folders"),
+        ({"pattern": "x", "path": "link.py"}, "is outside the folders"),
+        ({"glob": "*", "path": ".."}, "is outside the folders"),
+        ({"glob": "{a,b}" * 30}, "stands for more than 64"),
+        ({"pattern": "x", "path": "result:1"}, "this conversation stores no results"),
+    ],
+)
+async def test_what_cannot_be_searched_is_said(context: ToolContext, arguments: dict[str, Any], sentence: str) -> None:
+    assert sentence in await refusal(context, **arguments)
+
+
+def hits(pattern: str, *texts: str, ignore_case: bool = False) -> list[list[tuple[int, int]]]:
+    """What the child finds."""
+    return lines_that_match({"pattern": pattern, "ignore_case": ignore_case, "texts": texts, "most": 9})
+
+
+def test_a_pattern_is_sought_in_each_line_whatever_ends_it() -> None:
+    assert hits("dog[.]$", "Walk the dog.\r\nwalk (on) \r\n", "dog.\n") == [[(0, 9)], [(0, 0)]]
+    assert hits("WALK", "Walk the dog.\r\nwalk (on) \r\n", ignore_case=True) == [[(0, 0), (1, 0)]]
+
+
+def test_what_is_no_pattern_is_refused() -> None:
+    for pattern in ("(", "a{99999999999}"):
+        with pytest.raises(ToolError, match=r"it is not a regular expression .*; fixed=true searches for plain text"):
+            hits(pattern)
