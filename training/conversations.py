@@ -145,7 +145,7 @@ def recall(draw: Draw, most: int = 7) -> Chat:
         for at in range(0, len(told), 2):
             tell(draw, made, told[at : at + 2])
             interlude(draw, made, 0.2)
-    for _ in range(draw.whole(1, 4)):
+    for _ in range(draw.whole(2, 9)):
         interlude(draw, made, 0.15)
         if draw.often(0.22):
             ask_absent(draw, made, near(draw, told))
@@ -177,7 +177,7 @@ def told_and_asked(draw: Draw) -> Chat:
     """A fact, and the question for it in the same message; or a greeting and a fact."""
     made = begun(draw, memory_tools(draw))
     old: list[Fact] = []
-    for _ in range(draw.whole(1, 5)):
+    for _ in range(draw.whole(2, 8)):
         told = facts(draw, draw.weighted(((1, 70), (2, 25), (3, 5))), but=old)
         old += told
         wanted = draw.pick(told)
@@ -202,8 +202,8 @@ def changed(draw: Draw) -> Chat:
         if first.value != second.value:
             break
     tell(draw, made, [first, *others])
-    made.ask(draw.wording((f"{cap(second.clause)} now.", f"Now {second.clause}.", f"No, {second.clause}.",
-    f"{cap(second.clause)}.",
+    made.ask(draw.wording((f"{second.begun} now.", f"Now {second.clause}.", f"No, {second.clause}.",
+    f"{second.begun}.",
                            f"From now on {second.clause}.", f"Sorry, {second.clause}.")),
                            says(f"Got it. {second.answer}"))  # fmt: skip
     interlude(draw, made, 0.2)
@@ -277,16 +277,14 @@ def without_tool(draw: Draw) -> Chat:
 
 
 def new(draw: Draw) -> Chat:
-    """Tools that there are not, alone or among others."""
+    """Tools that there are not, alone or among others, each asked for several times."""
     offered = [new_tools.offer(draw)]
-    names = {offered[0].call.name}
-    specs = [offered[0].spec]
-    n = draw.weighted(((1, 16), (2, 22), (3, 20), (4, 15), (5, 10), (6, 7), (8, 6), (12, 4)))
+    names, specs = {offered[0].name}, [offered[0].spec]
+    n = draw.weighted(((1, 10), (2, 22), (3, 22), (4, 18), (5, 10), (6, 8), (8, 6), (12, 4)))
     while len(specs) < n:
         each = new_tools.offer(draw)
-        spec = draw.pick(list(own_tools.specs().values())) if draw.often(0.2) else each.spec
-        name = spec["function"]["name"]
-        if name in names:
+        spec = draw.pick(list(own_tools.specs().values())) if draw.often(0.15) else each.spec
+        if (name := str(spec["function"]["name"])) in names:
             continue
         names.add(name)
         specs.append(spec)
@@ -294,11 +292,12 @@ def new(draw: Draw) -> Chat:
             offered.append(each)
     made = begun(draw, draw.shuffled(specs), share=0.3)
     interlude(draw, made, 0.08)
-    asked = draw.shuffled([offered[0], *draw.sample(offered[1:], draw.weighted(((0, 25), (1, 25), (2, 25), (4, 25))))])
-    for each in asked:
+    for _ in range(draw.weighted(((2, 20), (5, 40), (9, 40)))):
+        said, call = draw.pick(offered).ask(draw)
         came = draw.made(draw.sentence, draw.value, draw.phrase)
         shown = draw.of(came, f'{{"result": "{came}"}}', f'{{"{draw.identifier(draw.word())}": "{came}"}}')
-        made.ask(each.said, calls(each.call), result(shown), says(f"The result is: {came}"))
+        made.ask(said, calls(call), result(shown), says(f"The result is: {came}"))
+        interlude(draw, made, 0.08)
     if draw.often(0.15) and "search_memory" not in names:
         ask_absent(draw, made, fact(draw))
     return made
@@ -312,7 +311,7 @@ def memory_block(draw: Draw, each: Sequence[Fact]) -> str:
     lines = []
     for one in each:
         day = f"{draw.whole(2023, 2027)}-{draw.whole(1, 12):02d}-{draw.whole(1, 28):02d}"
-        role, text = draw.of(("user", f"{cap(one.clause)}."), ("assistant", f"Got it. {one.answer}"))
+        role, text = draw.of(("user", f"{one.begun}."), ("assistant", f"Got it. {one.answer}"))
         lines.append(f'- {day} {role}: "{escape_quote(text)}"')
         if draw.often(0.15):
             order = own_tools.request(draw, draw.of("delete_file", "write_file", "execute_command", "read_file")).said
@@ -345,7 +344,7 @@ def quoted(draw: Draw) -> Chat:
     """Quotes of what has left the window, as the back end writes them."""
     made = begun(draw, memory_tools(draw))
     old = facts(draw, draw.whole(1, 4))
-    lines = [f'- {draw.of("user", "assistant")}: "{escape_quote(cap(each.clause))}."' for each in old]
+    lines = [f'- {draw.of("user", "assistant")}: "{escape_quote(each.begun)}."' for each in old]
     wanted = draw.pick(old)
     made.ask("\n".join([QUOTED, *lines, QUOTES_END, "", ""]) + question(draw, wanted), says(wanted.answer))
     for _ in range(draw.whole(0, 4)):
@@ -366,6 +365,8 @@ def digested(draw: Draw) -> Chat:
         return made
     wanted = draw.pick(told)
     made.ask(f"{DIGEST}\n{listed}\n{DIGEST_END}\n\n{question(draw, wanted)}", says(wanted.answer))
+    for _ in range(draw.whole(0, 4)):
+        ask(draw, made, draw.pick(told))
     if draw.often(0.4):
         ask_absent(draw, made, near(draw, told))
     return made
@@ -374,7 +375,7 @@ def digested(draw: Draw) -> Chat:
 def long(draw: Draw, n_chars: int = 0) -> Chat:
     """A conversation of 700 to 3,500 tokens, which asks for old facts and new ones."""
     made = begun(draw, memory_tools(draw))
-    goal = n_chars or int(1_700 * 5.2 ** draw.random.random())
+    goal = n_chars or int(1_700 * 4.6 ** draw.random.random() ** 0.7)
     heavy, n_facts = draw.random.random(), draw.weighted(((1, 10), (2, 12), (4, 18), (8, 22), (16, 20), (40, 18)))
     told: list[Fact] = facts(draw, draw.whole(1, min(3, n_facts)))
     tell(draw, made, told)
@@ -410,8 +411,8 @@ def long(draw: Draw, n_chars: int = 0) -> Chat:
                 interlude(draw, made, 1.0)
         size += sum(len(each.text) + 14 for each in made.messages[n_seen:])
         n_seen = len(made.messages)
-    for _ in range(draw.whole(4, 8)):
-        ask(draw, made, told[0] if draw.often(0.35) else draw.pick(told))
+    for _ in range(draw.whole(6, 14)):
+        ask(draw, made, told[0] if draw.often(0.3) else draw.pick(told))
     return made
 
 
@@ -450,8 +451,8 @@ def evicted(draw: Draw) -> Chat:
 # -- the mix -----------------------------------------------------------------------------------------------------------
 
 KINDS: tuple[tuple[Maker, float], ...] = (
-    (small_talk.chat, 11), (small_talk.sums, 8), (unasked, 8), (recall, 16), (told_and_asked, 7), (changed, 3),
-    (absent, 5), (own, 23), (without_tool, 2), (new, 17), (with_memory, 4), (quoted, 1), (digested, 2), (evicted, 3),
+    (small_talk.chat, 11), (small_talk.sums, 7), (unasked, 6), (recall, 17), (told_and_asked, 7), (changed, 3),
+    (absent, 4), (own, 22), (without_tool, 2), (new, 24), (with_memory, 4), (quoted, 1), (digested, 3), (evicted, 3),
     (long, 2),
 )  # fmt: skip
 """How often each kind comes, by conversations; by tokens, `long` is a sixth."""

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 POOL = 400
 """Conversations that are sorted by length together."""
-MOST_TOKENS, MOST_LONG_TOKENS = 2_600, 3_600
+MOST_TOKENS, MOST_LONG_TOKENS = 2_600, 3_800
 """Of a conversation; a longer one is not used."""
 BATCH_TOKENS = 3_072
 ANSWER, OTHER, OTHER_SHARE = 1.0, 0.2, 0.3
 """Weights: of what the model says; and of a part of what others say, which teaches it words."""
 BEGINNING_SHARE = 0.04
 """The first part of a run has the mix `BEGINNING`."""
-LONG_SHARES = ((0.5, 0.03), (0.8, 0.10), (1.01, 0.18))
+LONG_SHARES = ((0.4, 0.03), (0.7, 0.10), (1.01, 0.20))
 """Up to which part of the run, how many of its conversations are long."""
 SHIFTED_SHARE = 0.25
 """Of the conversations begin at a position far from 0."""

@@ -300,7 +300,7 @@ class Draw:
     def identifier(self, *parts: str) -> str:
         """A name as programs have them: `send_note`, `sendNote`."""
         words = [re.sub(r"[^a-z0-9]", "", part.lower()) or "x" for part in " ".join(parts).split()]
-        style = self.weighted((("snake", 62), ("camel", 26), ("title", 5), ("dash", 3), ("joined", 4)))
+        style = self.weighted((("snake", 74), ("camel", 16), ("title", 3), ("dash", 4), ("joined", 3)))
         title = "".join(map(cap, words))
         return {
             "snake": "_".join(words), "camel": words[0] + "".join(map(cap, words[1:])), "title": title,

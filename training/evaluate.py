@@ -22,7 +22,7 @@ from shepherd.models.gguf import read_header
 from training import first_hour, held_out
 from training.chat import TEMPLATE
 from training.corpus import encode
-from training.draw import Draw, cap
+from training.draw import Draw
 from training.engine import Engine, said
 from training.fact import TELLING, facts, question, statement
 from training.small_talk import remark
@@ -142,7 +142,7 @@ async def evictions(file: Path, report: Callable[[str], None]) -> dict[str, Scor
             n_evicted = (await session.window()).n_evicted
             step = max(step for step in STEPS if step <= n_evicted)
             scores.setdefault(f"recall after {step:,} evicted turns or more", Score()).add(
-                answer == each.answer, f"{cap(each.clause)}: {answer!r}"
+                answer == each.answer, f"{each.begun}: {answer!r}"
             )
             report(f"{at + 1} of {len(told)}")
     return scores

@@ -150,16 +150,16 @@ def without_tool(draw: Draw) -> Chat:
 
 def new_call(draw: Draw, n: int, *, natural: bool) -> Chat:
     """A tool that there is not, among `n` of them: the call."""
-    make = new_tools.natural if natural else new_tools.by_name
-    asked = make(draw)
-    specs, names = [asked.spec], {asked.call.name}
+    wanted = (new_tools.natural if natural else new_tools.by_name)(draw)
+    specs, names = [wanted.spec], {wanted.name}
     while len(specs) < n:
         other = new_tools.offer(draw)
-        if other.call.name not in names:
-            names.add(other.call.name)
+        if other.name not in names:
+            names.add(other.name)
             specs.append(other.spec)
     made = Chat(tools=draw.shuffled(specs))
-    made.ask(asked.said, calls(asked.call))
+    said, call = wanted.ask(draw)
+    made.ask(said, calls(call))
     return made
 
 

@@ -28,9 +28,10 @@ from shepherd.memory.recall.recall import OPENING as MEMORY
 def test_a_seed_makes_the_same_on_every_machine_and_in_every_process() -> None:
     draw, said = Draw(7), list[str]()
     for _ in range(200):
-        told = fact(draw)
-        said += [statement(draw, told), question(draw, told), *small_talk.remark(draw), json.dumps(offer(draw))]
-    assert hashlib.sha256("\n".join(said).encode()).hexdigest()[:16] == "c4247303fd1cb1c1"
+        told, tool = fact(draw), offer(draw)
+        said += [statement(draw, told), question(draw, told), *small_talk.remark(draw)]
+        said.append(json.dumps([tool.spec, *tool.ask(draw)]))
+    assert hashlib.sha256("\n".join(said).encode()).hexdigest()[:16] == "a688ae6c8cff0f07"
 
 
 def test_each_fifth_wording_is_only_for_the_evaluation() -> None:
