@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -24,6 +25,9 @@ from training.conversations import sample
 from training.draw import Draw
 from training.machine import Need, has_compiler, n_cores
 from training.tokenizer import N_CONVERSATIONS, Vocabulary
+
+if TYPE_CHECKING:
+    from training.train import Settings
 
 FOLDER = Path("build/training")
 N_COMPARED = 50
@@ -54,6 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.nice(LOWEST_PRIORITY)
     steps = {"vocabulary": _vocabulary, "train": _train, "export": _export, "evaluate": _evaluate}
     try:
+        if "train" in (asked.only or STEPS):
+            _settings(asked)  # what the machine lacks is said before anything is computed
         for step in asked.only or STEPS:
             steps[step](asked)
     except (ValueError, RuntimeError, OSError) as error:
@@ -89,9 +95,10 @@ def _vocabulary(asked: argparse.Namespace) -> None:
     Vocabulary.learned(sample(draw).text for _ in range(N_CONVERSATIONS)).save(file)
 
 
-def _train(asked: argparse.Namespace) -> None:
+def _settings(asked: argparse.Namespace) -> Settings:
+    """Of the training. Raises: `ValueError` where memory or disk do not suffice; `ModuleNotFoundError`."""
     from training.network import Shape, n_parameters
-    from training.train import Line, Settings, train
+    from training.train import Settings
 
     n_heads, n_hidden = asked.width // 64, 64 * round(asked.width * 2.75 / 64)
     shape = Shape(width=asked.width, n_layers=asked.layers, n_heads=n_heads, n_hidden=n_hidden)
@@ -105,12 +112,19 @@ def _train(asked: argparse.Namespace) -> None:
     )
     if asked.device != "cpu":
         settings = replace(settings, step_tokens=32_768)
-    n = n_parameters(shape)
-    need = Need.of(n, settings.n_processes)
-    if lacking := need.lacking(asked.folder):
+    if lacking := Need.of(n_parameters(shape), settings.n_processes).lacking(asked.folder):
         raise ValueError("; ".join(lacking))
+    return settings
+
+
+def _train(asked: argparse.Namespace) -> None:
+    from training.network import n_parameters
+    from training.train import Line, train
+
+    settings = _settings(asked)
     if (n_processes := settings.n_processes) > n_cores():
         out.print(f"This machine has {n_cores()} cores for {n_processes} processes: they will wait for each other.")
+    n = n_parameters(settings.shape)
     out.print(f"Training {n / 1e6:.2f}M parameters on {asked.tokens:g}M tokens, in {asked.folder} ...")
     columns = ("[progress.description]{task.description}", BarColumn(), "[progress.percentage]{task.percentage:>5.1f}%")
     with Progress(*columns, TextColumn("{task.fields[figures]}"), TimeRemainingColumn(), console=out) as progress:

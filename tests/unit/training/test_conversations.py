@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from tests.own_app import app_of
 from training import held_out, own_tools, small_talk
+from training.__main__ import main
 from training.chat import TEMPLATE, Chat
 from training.conversations import KINDS
 from training.corpus import ANSWER, Row, batched, encode, pool
@@ -198,3 +200,15 @@ def test_a_machine_with_too_little_is_told_so_before_the_run(tmp_path: Path) -> 
         "training needs 9.1 GB of memory, and 0.0 GB are free; end other programs, or train in one"
     )
     assert disk.startswith("training writes 0.4 GB to ")
+
+
+def test_what_is_missing_is_said_before_anything_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for each in ("training.network", "training.train"):
+        monkeypatch.delitem(sys.modules, each, raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)  # as where it is not installed
+    monkeypatch.setattr("os.nice", lambda n: n)
+    assert main(["--folder", str(tmp_path)]) == 1
+    assert "torch is not installed" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
