@@ -43,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=FOLDER, help="of all files (%(default)s)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--tokens", type=float, default=18.0, help="of the training, in millions (%(default)g)")
+    parser.add_argument("--finishing", type=float, default=3.0, help="of its end, in millions (%(default)g)")
     parser.add_argument("--processes", type=int, default=min(2, n_cores()), help="one for each core (%(default)s)")
     parser.add_argument("--layers", type=int, default=7)
     parser.add_argument("--width", type=int, default=256, help="a multiple of 64 (%(default)s)")
@@ -78,7 +79,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _problem(asked: argparse.Namespace) -> str:
     """What is wrong with the arguments; empty for nothing."""
-    for name, low, high in (("processes", 1, 64), ("layers", 1, 64), ("cases", 1, 100_000), ("tokens", 0.01, 1e6)):
+    for name, low, high in (
+        ("processes", 1, 64),
+        ("layers", 1, 64),
+        ("cases", 1, 100_000),
+        ("tokens", 0.01, 1e6),
+        ("finishing", 0, 1e6),
+    ):
         if not low <= getattr(asked, name) <= high:
             return f"--{name} is {getattr(asked, name):g}; it must be from {low:g} to {high:g}"
     if asked.width % 64 or not 64 <= asked.width <= 4096:
@@ -106,6 +113,7 @@ def _settings(asked: argparse.Namespace) -> Settings:
         shape=shape,
         seed=asked.seed,
         n_tokens=int(asked.tokens * 1e6),
+        n_finishing=int(asked.finishing * 1e6),
         n_processes=asked.processes if asked.device == "cpu" else 1,
         compiles=has_compiler(),
         device=asked.device,
@@ -125,10 +133,10 @@ def _train(asked: argparse.Namespace) -> None:
     if (n_processes := settings.n_processes) > n_cores():
         out.print(f"This machine has {n_cores()} cores for {n_processes} processes: they will wait for each other.")
     n = n_parameters(settings.shape)
-    out.print(f"Training {n / 1e6:.2f}M parameters on {asked.tokens:g}M tokens, in {asked.folder} ...")
+    out.print(f"Training {n / 1e6:.2f}M parameters on {settings.n_all / 1e6:g}M tokens, in {asked.folder} ...")
     columns = ("[progress.description]{task.description}", BarColumn(), "[progress.percentage]{task.percentage:>5.1f}%")
     with Progress(*columns, TextColumn("{task.fields[figures]}"), TimeRemainingColumn(), console=out) as progress:
-        bar = progress.add_task("training", total=settings.n_tokens, figures="compiling")
+        bar = progress.add_task("training", total=settings.n_all, figures="compiling")
 
         def report(line: Line) -> None:
             figures = f"loss {line.loss:.3f}  right {line.right:.1%}  {line.tokens_per_s:,.0f} tokens/s"

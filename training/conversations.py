@@ -246,6 +246,17 @@ def own(draw: Draw) -> Chat:
     return made
 
 
+def in_chat(draw: Draw) -> Chat:
+    """The same, with the tools that a chat has."""
+    made = begun(draw, chat_tools(draw), share=0.15)
+    for _ in range(draw.whole(5, 12)):
+        asked = own_tools.request(draw)
+        if all(has_tool(made, name) for name in asked.needs):
+            made.ask(asked.said, *asked.messages())
+        interlude(draw, made, 0.3)
+    return made
+
+
 def unasked(draw: Draw) -> Chat:
     """Tools are there, and what is said needs none of them."""
     made = begun(draw, chat_tools(draw) if draw.often(0.5) else toolset(draw, (), n_tools(draw)), share=0.15)
@@ -460,6 +471,12 @@ BEGINNING: tuple[tuple[Maker, float], ...] = (
     (small_talk.chat, 4), (recall, 40), (told_and_asked, 20), (own, 20), (new, 12),
 )  # fmt: skip
 """The mix of the first tokens: copying is learned from it, and all else rests on copying."""
+FINISHING: tuple[tuple[Maker, float], ...] = (
+    (small_talk.chat, 16), (small_talk.sums, 9), (unasked, 9), (recall, 13), (told_and_asked, 7), (changed, 2),
+    (absent, 4), (own, 12), (in_chat, 22), (without_tool, 3), (new, 14), (with_memory, 4), (quoted, 1), (digested, 2),
+    (evicted, 2),
+)  # fmt: skip
+"""The mix of the last tokens: what a chat with this model is made of."""
 
 
 @cache

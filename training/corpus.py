@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from training.chat import Chat
-from training.conversations import BEGINNING, FAR, KINDS, long, sample
+from training.conversations import BEGINNING, FAR, FINISHING, KINDS, long, sample
 from training.draw import Draw
 
 if TYPE_CHECKING:
@@ -26,10 +26,13 @@ MOST_TOKENS, MOST_LONG_TOKENS = 2_600, 3_800
 BATCH_TOKENS = 3_072
 ANSWER, OTHER, OTHER_SHARE = 1.0, 0.2, 0.3
 """Weights: of what the model says; and of a part of what others say, which teaches it words."""
+FINISHING_POOL = 1_000_000
+"""From this number on, pools have the mix `FINISHING`."""
 BEGINNING_SHARE = 0.04
 """The first part of a run has the mix `BEGINNING`."""
 LONG_SHARES = ((0.4, 0.03), (0.7, 0.10), (1.01, 0.20))
 """Up to which part of the run, how many of its conversations are long."""
+FINISHING_LONG_SHARE = 0.12
 SHIFTED_SHARE = 0.25
 """Of the conversations begin at a position far from 0."""
 
@@ -73,8 +76,11 @@ def encode(chat: Chat, encoder: Tokenizer, draw: Draw, start: int | None = None)
 def pool(seed: int, share: int, number: int, progress: float, encoder: Tokenizer, *, n: int = POOL) -> list[Batch]:
     """The batches of one pool. `share`: of which process. `progress`: of the run, 0 to 1."""
     draw = Draw(f"{seed} {share} {number}")
-    kinds = BEGINNING if progress < BEGINNING_SHARE else KINDS
-    n_long = next(n for end, n in LONG_SHARES if progress < end)
+    kinds, n_long = BEGINNING if progress < BEGINNING_SHARE else KINDS, LONG_SHARES[-1][1]
+    if number >= FINISHING_POOL:
+        kinds, n_long = FINISHING, FINISHING_LONG_SHARE
+    else:
+        n_long = next((n for end, n in LONG_SHARES if progress < end), n_long)
     rows = list[Row]()
     for _ in range(n):
         is_long = draw.often(n_long)
