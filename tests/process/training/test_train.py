@@ -20,7 +20,8 @@ from training.network import QUERIES, Attention, Shape
 from training.train import Line, Settings, State, train
 
 SHAPE = Shape(width=64, n_layers=2, n_heads=1, n_hidden=128)
-SETTINGS = Settings(shape=SHAPE, n_tokens=40_000, step_tokens=4_096, compiles=False)
+SETTINGS = Settings(shape=SHAPE, n_tokens=8_000, n_finishing=40_000, step_tokens=4_096, compiles=False)
+"""The last tokens begin in the second step."""
 
 
 def trained(folder: Path, *stops: int) -> tuple[str, list[Line]]:
