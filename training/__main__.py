@@ -1,4 +1,4 @@
-"""Makes the embedded model from nothing: `python -m training`, an hour and a half on two idle cores.
+"""Makes the embedded model from nothing: `python -m training`, an hour and three quarters on two idle cores.
 
     vocabulary.json ─▶ checkpoint.pt, log.jsonl ─▶ lamb.gguf, lamb-q8_0.gguf ─▶ evaluation.md, evaluation.json
 

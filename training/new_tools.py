@@ -160,10 +160,8 @@ def by_name(draw: Draw) -> Offered:
     name = draw.identifier(verb, noun) if draw.often(0.9) else draw.identifier(draw.word(), draw.word())
     parameters: dict[str, Any] = {}
     for _ in range(draw.weighted(((1, 38), (2, 34), (3, 18), (4, 10)))):
-        each = draw.weighted((
-            (lambda: draw.pick(PARAMETERS), 55), (lambda: draw.identifier(draw.word()), 30),
-            (lambda: draw.identifier(draw.word(), draw.word()), 15),
-        ))()  # fmt: skip
+        n_words = draw.weighted(((0, 55), (1, 30), (2, 15)))
+        each = draw.identifier(*(draw.word() for _ in range(n_words))) if n_words else draw.pick(PARAMETERS)
         kind = draw.weighted((("string", 68), ("integer", 24), ("boolean", 8)))
         parameters[each] = {"type": kind} | ({"description": f"The {each}"} if draw.often(0.3) else {})
 

@@ -775,7 +775,7 @@ def at_once(draw: Draw) -> Request:
     if kind == "read":
         paths = [draw.path() for _ in range(n)]
         each = [(Called("read_file", {"path": path}), f"{draw.sentence()}\n") for path in paths]
-        wordings = (
+        wordings: tuple[str, ...] = (
             "Read {}", "Show me {}", "Read the files {}", "What is in {}?", "Open {}", "cat {}",
             "Print {}", "I'd like to see {}", "Show me the contents of {}", "Could you read {}?", "Have a look at {}",
             "Read {} at the same time", "Give me the texts of {}", "Let me see {}", "What do {} say?",
