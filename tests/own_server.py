@@ -14,6 +14,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.proven import proven
+
 from shepherd import config as configuration
 from shepherd.server.app import Service, create_app, serve
 
@@ -99,7 +101,7 @@ def serving(
     config = configuration.load(flags={"threads": 1}, env=os.environ, cwd=folder, user_dir=folder, file=file)
 
     async def run(on_ready: Callable[[int], None]) -> None:
-        async with loaded(App(config), lazy=True) as app:
+        async with loaded(App(config, cache_folder=proven(folder / "cache")), lazy=True) as app:
             await serve(create_app(around(app), **options), host="127.0.0.1", port=0, on_ready=on_ready)
 
     with in_thread(run) as port:

@@ -16,6 +16,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.own_server import serving
+from tests.proven import proven
 from tests.unit.engine.tiny_projector import png, write_seeing
 
 from shepherd import config as configuration
@@ -91,7 +92,8 @@ async def in_process(folder: Path, kind: str) -> AsyncIterator[Talk]:
     """A conversation of the library."""
     file = folder / "shepherd.toml"
     file.write_text(config(folder, kind))
-    app = App(configuration.load(flags={"threads": 1}, env=os.environ, cwd=folder, user_dir=folder, file=file))
+    read = configuration.load(flags={"threads": 1}, env=os.environ, cwd=folder, user_dir=folder, file=file)
+    app = App(read, cache_folder=proven(folder / "cache"))
     try:
         await app.load()
         session = app.conversations.session(user=LOCAL)

@@ -13,6 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from tests.proven import proven
 from tests.scripted_service import ScriptedService
 
 import shepherd.config as configuration
@@ -49,7 +50,8 @@ Figures = tuple[list[str], Any, Any, list[str]]
 
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[App]:
-    app = App(configuration.load(flags={"threads": 1}, env={}, cwd=tmp_path, user_dir=tmp_path / "user"))
+    config = configuration.load(flags={"threads": 1}, env={}, cwd=tmp_path, user_dir=tmp_path / "user")
+    app = App(config, cache_folder=proven(tmp_path / "cache"))
     await app.load()
     yield app
     await app.aclose()

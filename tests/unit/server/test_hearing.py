@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests import recordings
 from tests.own_app import loaded
+from tests.proven import proven
 from tests.unit.engine.tiny_projector import N_HEARING, png, write_seeing
 from tests.unit.server.test_vision import N_ANSWER, N_VISIBLE, config
 
@@ -41,7 +42,8 @@ SAID = Message.assistant("I hear.")
 async def running(folder: Path, written: str) -> AsyncIterator[App]:
     file = folder / "shepherd.toml"
     file.write_text(written)
-    app = App(configuration.load(flags={"threads": 1}, env=os.environ, cwd=folder, user_dir=folder, file=file))
+    config = configuration.load(flags={"threads": 1}, env=os.environ, cwd=folder, user_dir=folder, file=file)
+    app = App(config, cache_folder=proven(folder / "cache"))
     async with loaded(app, lazy=True):
         yield app
 

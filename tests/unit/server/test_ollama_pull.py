@@ -15,6 +15,7 @@ from tests.fakes.hub import Cut, Hub, Lie, Slow, Status
 from tests.in_process import client_of
 from tests.own_app import loaded
 from tests.own_server import Listening
+from tests.proven import proven
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd import config as configuration
@@ -47,7 +48,8 @@ def hub() -> Iterator[Hub]:
 async def service(hub: Hub, tmp_path: Path) -> Any:
     env: Mapping[str, str] = {"SHEPHERD_MODELS": str(tmp_path / "models"), "HF_ENDPOINT": hub.url}
     config = configuration.load(env=env, cwd=tmp_path, user_dir=tmp_path)
-    app = App(replace(config, server=replace(config.server, manage_models=True, pull_hosts=("127.0.0.1",))), env=env)
+    config = replace(config, server=replace(config.server, manage_models=True, pull_hosts=("127.0.0.1",)))
+    app = App(config, env=env, cache_folder=proven(tmp_path / "cache"))
     async with loaded(app, lazy=True):
         yield Pulling(app)
 
@@ -136,7 +138,8 @@ async def test_a_client_that_leaves_ends_the_pull_and_the_next_goes_on(
 
 async def test_the_operator_must_allow_it(hub: Hub, tmp_path: Path) -> None:
     env = {"SHEPHERD_MODELS": str(tmp_path / "models"), "HF_ENDPOINT": hub.url}
-    app = App(configuration.load(env=env, cwd=tmp_path, user_dir=tmp_path), env=env)
+    config = configuration.load(env=env, cwd=tmp_path, user_dir=tmp_path)
+    app = App(config, env=env, cache_folder=proven(tmp_path / "cache"))
     async with loaded(app, lazy=True), client_of(app) as client:
         for stream in (False, True):
             answer = await client.post("/api/pull", json={"model": "hf:acme/lamb-GGUF", "stream": stream})
@@ -170,7 +173,8 @@ async def test_a_client_reaches_no_private_address_with_a_pull(hub: Hub, tmp_pat
     env = {"SHEPHERD_MODELS": str(tmp_path / "models"), "HF_ENDPOINT": hub.url, "PIP_INDEX_URL": f"{hub.url}/simple"}
     env |= {"PIP_CONFIG_FILE": "/dev/null", "UV_NO_CONFIG": "1"}
     config = configuration.load(env=env, cwd=tmp_path, user_dir=tmp_path)
-    app = App(replace(config, server=replace(config.server, manage_models=True)), env=env)
+    config = replace(config, server=replace(config.server, manage_models=True))
+    app = App(config, env=env, cache_folder=proven(tmp_path / "cache"))
     port = hub.host.partition(":")[2]
     async with loaded(app, lazy=True), client_of(app) as client:
         answer = await client.post("/api/pull", json={"model": name.format(host=hub.host, port=port), "stream": False})

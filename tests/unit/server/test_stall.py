@@ -12,6 +12,7 @@ import httpx2
 import pytest
 from tests.fake_engine import in_process
 from tests.own_server import Listening
+from tests.proven import proven
 
 import shepherd.config as configuration
 from shepherd.app.app import App
@@ -32,7 +33,8 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def app_with(stall_s: float, folder: Path) -> App:
     (folder / "shepherd.toml").write_text(f"[kv]\nstall_s = {stall_s}\n")
-    return App(configuration.load(flags={"threads": 1}, env={}, cwd=folder, user_dir=folder / "user"))
+    config = configuration.load(flags={"threads": 1}, env={}, cwd=folder, user_dir=folder / "user")
+    return App(config, cache_folder=proven(folder / "cache"))
 
 
 async def test_a_stalled_engine_is_reported_everywhere_and_continues_when_it_can(
