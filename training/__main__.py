@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     steps = {"vocabulary": _vocabulary, "train": _train, "export": _export, "evaluate": _evaluate}
     try:
         if "train" in (asked.only or STEPS):
-            _settings(asked)  # what the machine lacks is said before anything is computed
+            _refuse_small_machine(asked)  # before anything is computed
         for step in asked.only or STEPS:
             steps[step](asked)
     except (ValueError, RuntimeError, OSError) as error:
@@ -103,8 +103,8 @@ def _vocabulary(asked: argparse.Namespace) -> None:
 
 
 def _settings(asked: argparse.Namespace) -> Settings:
-    """Of the training. Raises: `ValueError` where memory or disk do not suffice; `ModuleNotFoundError`."""
-    from training.network import Shape, n_parameters
+    """Of the training."""
+    from training.network import Shape
     from training.train import Settings
 
     n_heads, n_hidden = asked.width // 64, 64 * round(asked.width * 2.75 / 64)
@@ -120,9 +120,16 @@ def _settings(asked: argparse.Namespace) -> Settings:
     )
     if asked.device != "cpu":
         settings = replace(settings, step_tokens=32_768)
-    if lacking := Need.of(n_parameters(shape), settings.n_processes).lacking(asked.folder):
-        raise ValueError("; ".join(lacking))
     return settings
+
+
+def _refuse_small_machine(asked: argparse.Namespace) -> None:
+    """Raises: `ValueError` where memory or disk do not suffice; `ModuleNotFoundError` without PyTorch."""
+    from training.network import n_parameters
+
+    settings = _settings(asked)
+    if lacking := Need.of(n_parameters(settings.shape), settings.n_processes).lacking(asked.folder):
+        raise ValueError("; ".join(lacking))
 
 
 def _train(asked: argparse.Namespace) -> None:

@@ -76,11 +76,11 @@ def encode(chat: Chat, encoder: Tokenizer, draw: Draw, start: int | None = None)
 def pool(seed: int, share: int, number: int, progress: float, encoder: Tokenizer, *, n: int = POOL) -> list[Batch]:
     """The batches of one pool. `share`: of which process. `progress`: of the run, 0 to 1."""
     draw = Draw(f"{seed} {share} {number}")
-    kinds, n_long = BEGINNING if progress < BEGINNING_SHARE else KINDS, LONG_SHARES[-1][1]
     if number >= FINISHING_POOL:
         kinds, n_long = FINISHING, FINISHING_LONG_SHARE
     else:
-        n_long = next((n for end, n in LONG_SHARES if progress < end), n_long)
+        kinds = BEGINNING if progress < BEGINNING_SHARE else KINDS
+        n_long = next(n for end, n in LONG_SHARES if progress < end)
     rows = list[Row]()
     for _ in range(n):
         is_long = draw.often(n_long)

@@ -89,8 +89,7 @@ def natural(draw: Draw, family: str = "") -> Offered:
         name = draw.identifier(draw.word(), draw.word())
     parameters, slots = chosen_slots(draw, row, is_plain=bool(known))
     flag = draw.pick(FLAGS) if draw.often(0.05) and not known else ""
-    if flag in parameters:
-        flag = ""
+    flag = "" if flag in parameters else flag
     if flag:
         parameters[flag] = {"type": "boolean"}
     description = cap(filled(draw.pick(row.descriptions)).replace(" R", f" {row.slots[0].names[0]}"))
