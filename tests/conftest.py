@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests import cases
 from tests.places import CONFORMANCE, ROOT, SOURCE
-from tests.proven import proven
+from tests.proven import cache_home
 
 if TYPE_CHECKING:  # a run without the model loads no native library
     from shepherd.engine.llamacpp.weights import Weights
@@ -222,8 +222,7 @@ def running_server(*arguments: str, log: Path | None = None, **variables: str) -
     What it says on stderr goes to the file `log`.
     """
     command = [sys.executable, "-m", "shepherd", "serve", "--port", "0", "--threads", "1", *arguments]
-    cache = proven(Path(MEMORIES.name) / "cache" / "shepherd").parent
-    environment = {**os.environ, "XDG_CACHE_HOME": str(cache), **variables}
+    environment = {**os.environ, "XDG_CACHE_HOME": cache_home(), **variables}
     with (
         open(log or os.devnull, "w") as stderr,
         subprocess.Popen(

@@ -14,9 +14,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.proven import proven
-
-from shepherd import config as configuration
 from shepherd.server.app import Service, create_app, serve
 
 if TYPE_CHECKING:
@@ -92,16 +89,10 @@ def serving(
 ) -> Iterator[str]:
     """The address of a server with the configuration `text`, whose home is `folder`. `around`: the service that is
     served; `options`: those of `create_app`."""
-    from tests.own_app import loaded  # loads the native library
-
-    from shepherd.app.app import App
-
-    file = folder / "shepherd.toml"
-    file.write_text(text)
-    config = configuration.load(flags={"threads": 1}, env=os.environ, cwd=folder, user_dir=folder, file=file)
+    from tests.own_app import app_of, loaded  # loads the native library
 
     async def run(on_ready: Callable[[int], None]) -> None:
-        async with loaded(App(config, cache_folder=proven(folder / "cache")), lazy=True) as app:
+        async with loaded(app_of(folder, text, os.environ), lazy=True) as app:
             await serve(create_app(around(app), **options), host="127.0.0.1", port=0, on_ready=on_ready)
 
     with in_thread(run) as port:

@@ -17,6 +17,18 @@ def _verdicts() -> tempfile.TemporaryDirectory[str]:
     return folder
 
 
+@functools.cache
+def _shared() -> tempfile.TemporaryDirectory[str]:
+    folder = tempfile.TemporaryDirectory(prefix="shepherd-cache-")
+    proven(Path(folder.name) / "shepherd")
+    return folder
+
+
+def cache_home() -> str:
+    """For `XDG_CACHE_HOME`, of programs that need none of their own: never the developer's."""
+    return _shared().name
+
+
 def proven(folder: Path) -> Path:
     """`folder`, made if need be, with the verdict in it unless it holds one."""
     folder.mkdir(parents=True, exist_ok=True)

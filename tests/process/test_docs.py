@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.places import ROOT
-from tests.proven import proven
+from tests.proven import cache_home
 from tests.unit.test_docs import blocks, folder, matches, server, sources  # noqa: F401 - fixtures
 
 PRINTS = re.compile(r"\s*```text prints\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -36,10 +36,10 @@ printed, and its traceback."""
 
 
 @pytest.fixture(scope="session")
-def ran(server: str, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str]]:
+def ran(server: str, folder: Path) -> dict[str, tuple[str, str]]:
     """What each Python block has printed, and its error."""
     programs = {name: text.replace("http://localhost:8000", server) for name, text in sources("python").items()}
-    env = {**os.environ, "XDG_CACHE_HOME": str(proven(tmp_path_factory.mktemp("cache") / "shepherd").parent)}
+    env = {**os.environ, "XDG_CACHE_HOME": cache_home()}
     command, text = [sys.executable, "-c", RUNNER], json.dumps(programs)
     done = subprocess.run(
         command, input=text, capture_output=True, text=True, check=False, timeout=300, cwd=folder, env=env

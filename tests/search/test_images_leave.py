@@ -15,11 +15,10 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.own_app import app_of
 from tests.own_server import serving
-from tests.proven import proven
 from tests.unit.engine.tiny_projector import png, write_seeing
 
-from shepherd import config as configuration
 from shepherd.app.app import App
 from shepherd.core import Evicted, Image, Started, Text
 from shepherd.memory.store import MemoryStore
@@ -90,10 +89,7 @@ recall = true
 @asynccontextmanager
 async def in_process(folder: Path, kind: str) -> AsyncIterator[Talk]:
     """A conversation of the library."""
-    file = folder / "shepherd.toml"
-    file.write_text(config(folder, kind))
-    read = configuration.load(flags={"threads": 1}, env=os.environ, cwd=folder, user_dir=folder, file=file)
-    app = App(read, cache_folder=proven(folder / "cache"))
+    app = app_of(folder, config(folder, kind), os.environ)
     try:
         await app.load()
         session = app.conversations.session(user=LOCAL)

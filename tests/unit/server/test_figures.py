@@ -13,10 +13,9 @@ from typing import Any
 import httpx2
 import pytest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from tests.proven import proven
+from tests.own_app import app_of, loaded
 from tests.scripted_service import ScriptedService
 
-import shepherd.config as configuration
 from shepherd.app.app import App
 from shepherd.core import EngineError, Event, Request, Started, TextDelta
 from shepherd.engine.base import UNOWNED
@@ -50,11 +49,8 @@ Figures = tuple[list[str], Any, Any, list[str]]
 
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[App]:
-    config = configuration.load(flags={"threads": 1}, env={}, cwd=tmp_path, user_dir=tmp_path / "user")
-    app = App(config, cache_folder=proven(tmp_path / "cache"))
-    await app.load()
-    yield app
-    await app.aclose()
+    async with loaded(app_of(tmp_path)) as app:
+        yield app
 
 
 def timeless(value: Any) -> Any:

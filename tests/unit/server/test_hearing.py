@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 from tests import recordings
-from tests.own_app import loaded
-from tests.proven import proven
+from tests.own_app import app_of, loaded
 from tests.unit.engine.tiny_projector import N_HEARING, png, write_seeing
 from tests.unit.server.test_vision import N_ANSWER, N_VISIBLE, config
 
-from shepherd import config as configuration
 from shepherd.app.app import App
 from shepherd.core import (
     Audio,
@@ -40,11 +38,7 @@ SAID = Message.assistant("I hear.")
 
 @asynccontextmanager
 async def running(folder: Path, written: str) -> AsyncIterator[App]:
-    file = folder / "shepherd.toml"
-    file.write_text(written)
-    config = configuration.load(flags={"threads": 1}, env=os.environ, cwd=folder, user_dir=folder, file=file)
-    app = App(config, cache_folder=proven(folder / "cache"))
-    async with loaded(app, lazy=True):
+    async with loaded(app_of(folder, written, os.environ), lazy=True) as app:
         yield app
 
 

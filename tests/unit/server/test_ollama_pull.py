@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,10 @@ import ollama
 import pytest
 from tests.fakes.hub import Cut, Hub, Lie, Slow, Status
 from tests.in_process import client_of
-from tests.own_app import loaded
+from tests.own_app import app_of, loaded
 from tests.own_server import Listening
-from tests.proven import proven
 from tests.scripted_service import ScriptedService, saying
 
-from shepherd import config as configuration
 from shepherd.app.app import App
 from shepherd.models import catalog, pulled
 
@@ -47,9 +44,7 @@ def hub() -> Iterator[Hub]:
 @pytest.fixture
 async def service(hub: Hub, tmp_path: Path) -> Any:
     env: Mapping[str, str] = {"SHEPHERD_MODELS": str(tmp_path / "models"), "HF_ENDPOINT": hub.url}
-    config = configuration.load(env=env, cwd=tmp_path, user_dir=tmp_path)
-    config = replace(config, server=replace(config.server, manage_models=True, pull_hosts=("127.0.0.1",)))
-    app = App(config, env=env, cache_folder=proven(tmp_path / "cache"))
+    app = app_of(tmp_path, '[server]\nmanage_models = true\npull_hosts = ["127.0.0.1"]\n', env)
     async with loaded(app, lazy=True):
         yield Pulling(app)
 
@@ -138,8 +133,7 @@ async def test_a_client_that_leaves_ends_the_pull_and_the_next_goes_on(
 
 async def test_the_operator_must_allow_it(hub: Hub, tmp_path: Path) -> None:
     env = {"SHEPHERD_MODELS": str(tmp_path / "models"), "HF_ENDPOINT": hub.url}
-    config = configuration.load(env=env, cwd=tmp_path, user_dir=tmp_path)
-    app = App(config, env=env, cache_folder=proven(tmp_path / "cache"))
+    app = app_of(tmp_path, env=env)
     async with loaded(app, lazy=True), client_of(app) as client:
         for stream in (False, True):
             answer = await client.post("/api/pull", json={"model": "hf:acme/lamb-GGUF", "stream": stream})
@@ -172,9 +166,7 @@ async def test_a_client_reaches_no_private_address_with_a_pull(hub: Hub, tmp_pat
     hub.files["lamb.gguf"] = LAMB
     env = {"SHEPHERD_MODELS": str(tmp_path / "models"), "HF_ENDPOINT": hub.url, "PIP_INDEX_URL": f"{hub.url}/simple"}
     env |= {"PIP_CONFIG_FILE": "/dev/null", "UV_NO_CONFIG": "1"}
-    config = configuration.load(env=env, cwd=tmp_path, user_dir=tmp_path)
-    config = replace(config, server=replace(config.server, manage_models=True))
-    app = App(config, env=env, cache_folder=proven(tmp_path / "cache"))
+    app = app_of(tmp_path, "[server]\nmanage_models = true\n", env)
     port = hub.host.partition(":")[2]
     async with loaded(app, lazy=True), client_of(app) as client:
         answer = await client.post("/api/pull", json={"model": name.format(host=hub.host, port=port), "stream": False})

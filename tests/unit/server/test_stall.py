@@ -11,11 +11,8 @@ from typing import Any
 import httpx2
 import pytest
 from tests.fake_engine import in_process
+from tests.own_app import app_of
 from tests.own_server import Listening
-from tests.proven import proven
-
-import shepherd.config as configuration
-from shepherd.app.app import App
 
 pytestmark = pytest.mark.model
 
@@ -31,16 +28,10 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def app_with(stall_s: float, folder: Path) -> App:
-    (folder / "shepherd.toml").write_text(f"[kv]\nstall_s = {stall_s}\n")
-    config = configuration.load(flags={"threads": 1}, env={}, cwd=folder, user_dir=folder / "user")
-    return App(config, cache_folder=proven(folder / "cache"))
-
-
 async def test_a_stalled_engine_is_reported_everywhere_and_continues_when_it_can(
     listening: Listening, tmp_path: Path
 ) -> None:
-    app = app_with(0.5, tmp_path)
+    app = app_of(tmp_path, "[kv]\nstall_s = 0.5\n")
     await app.load()
     (engine,) = [in_process(backend.engine) for backend in app.dispatcher.backends().values()]
     free, entered = threading.Event(), threading.Event()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests import command_line
 from tests.own_server import in_thread
-from tests.proven import proven
+from tests.proven import cache_home
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd.server.app import create_app, serve
@@ -27,8 +27,7 @@ class Browser:
         self.program.chmod(0o755)
 
     def variables(self) -> Mapping[str, str]:
-        cache = proven(self.program.parent / "cache" / "shepherd").parent
-        return {**os.environ, "BROWSER": str(self.program), "XDG_CACHE_HOME": str(cache)}
+        return {**os.environ, "BROWSER": str(self.program), "XDG_CACHE_HOME": cache_home()}
 
     def take(self) -> list[str]:
         """The addresses since the last call."""
