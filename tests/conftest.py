@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests import cases
 from tests.places import CONFORMANCE, ROOT, SOURCE
-from tests.proven import cache_home
+from tests.proven import CACHE
 
 if TYPE_CHECKING:  # a run without the model loads no native library
     from shepherd.engine.llamacpp.weights import Weights
@@ -52,8 +52,16 @@ def _trust_one() -> None:
         os.environ["SSL_CERT_FILE"] = str(file)
 
 
+def _keep_programs() -> None:
+    """Leave uv's packages and Playwright's browsers where they are: the cache folder of a test is another one."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    os.environ.setdefault("UV_CACHE_DIR", str(cache / "uv"))
+    os.environ.setdefault("PLAYWRIGHT_BROWSERS_PATH", str(cache / "ms-playwright"))
+
+
 _keep_bytecode()
 _trust_one()
+_keep_programs()
 
 from hypothesis import HealthCheck, settings  # noqa: E402 - more than 100 modules, of which bytecode is kept by now
 from hypothesis.internal.conjecture import providers  # noqa: E402
@@ -196,6 +204,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     os.environ["RAG_DB_PATH"] = f"{MEMORIES.name}/{next(number)}.db"
     os.environ["XDG_DATA_HOME"] = f"{MEMORIES.name}/data"
     os.environ["XDG_STATE_HOME"] = f"{MEMORIES.name}/state"
+    os.environ["XDG_CACHE_HOME"] = CACHE.name
     os.environ["SHEPHERD_TRUST"] = "1"  # tests write the files of their folders themselves; tests of trust unset it
 
 
@@ -222,7 +231,7 @@ def running_server(*arguments: str, log: Path | None = None, **variables: str) -
     What it says on stderr goes to the file `log`.
     """
     command = [sys.executable, "-m", "shepherd", "serve", "--port", "0", "--threads", "1", *arguments]
-    environment = {**os.environ, "XDG_CACHE_HOME": cache_home(), **variables}
+    environment = {**os.environ, **variables}
     with (
         open(log or os.devnull, "w") as stderr,
         subprocess.Popen(

@@ -1,7 +1,6 @@
 """The tests of `tests/unit/test_docs.py` that start programs."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from tests.places import ROOT
-from tests.proven import cache_home
 from tests.unit.test_docs import blocks, folder, matches, server, sources  # noqa: F401 - fixtures
 
 PRINTS = re.compile(r"\s*```text prints\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -39,11 +37,8 @@ printed, and its traceback."""
 def ran(server: str, folder: Path) -> dict[str, tuple[str, str]]:
     """What each Python block has printed, and its error."""
     programs = {name: text.replace("http://localhost:8000", server) for name, text in sources("python").items()}
-    env = {**os.environ, "XDG_CACHE_HOME": cache_home()}
     command, text = [sys.executable, "-c", RUNNER], json.dumps(programs)
-    done = subprocess.run(
-        command, input=text, capture_output=True, text=True, check=False, timeout=300, cwd=folder, env=env
-    )
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=300, cwd=folder)
     assert done.returncode == 0, done.stderr
     return {name: (output, error) for name, (output, error) in json.loads(done.stdout).items()}
 

@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 from tests import command_line, config_page, providers_page
 from tests.places import ROOT
-from tests.proven import cache_home
 
 from shepherd import config as configuration
 from shepherd import dialects
@@ -87,8 +86,8 @@ def server(start_server: Callable[..., AbstractContextManager[str]]) -> Iterator
 def played(chat: str, folder: Path) -> str:
     """The chat of a page, with the answers that a pipe gets now."""
     asked = [line.removeprefix("> ") for line in chat.splitlines() if line.startswith("> ")]
-    env, typed = {**os.environ, "XDG_CACHE_HOME": cache_home()}, "".join(f"{line}\n" for line in asked)
-    done = command_line.run("--temperature", "0", "--no-recall", stdin=typed, env=env, cwd=folder)
+    typed = "".join(f"{line}\n" for line in asked)
+    done = command_line.run("--temperature", "0", "--no-recall", stdin=typed, cwd=folder)
     answers = done.stdout.partition("\n> ")[2].removesuffix("\n> \n").split("\n> ")
     return "".join(f"> {line}\n{answer}\n" for line, answer in zip(asked, answers, strict=True))
 

@@ -10,15 +10,11 @@ from pathlib import Path
 import pytest
 from bench import memory_quality
 from tests.places import BENCH
-from tests.proven import cache_home
 from tests.unit.bench.test_memory_quality import turn, written
 from tests.unit.engine.tiny_bert import write_bert
 
 
-def test_an_evaluation_is_one_json_document(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", cache_home())
+def test_an_evaluation_is_one_json_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     session = [turn("Ann", "D1:1", "I adopted a dog from the shelter in Ulm"), turn("Bob", "D1:2", "I play the violin")]
     asked = {"question": "Which instrument does Bob play?", "evidence": ["D1:2"], "category": 4}
     talk = {"session_1_date_time": "1:56 pm on 8 May, 2023", "session_1": session}

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from tests import command_line
 from tests.own_server import in_thread
-from tests.proven import cache_home
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd.server.app import create_app, serve
@@ -27,7 +26,7 @@ class Browser:
         self.program.chmod(0o755)
 
     def variables(self) -> Mapping[str, str]:
-        return {**os.environ, "BROWSER": str(self.program), "XDG_CACHE_HOME": cache_home()}
+        return {**os.environ, "BROWSER": str(self.program)}
 
     def take(self) -> list[str]:
         """The addresses since the last call."""
