@@ -217,21 +217,6 @@ def stuck(workplace: Workplace) -> RemoteModel:
     return RemoteModel(calls={"encode": encode}, down=lambda: thread.down)
 
 
-class Crowded(GatedRuntime):
-    """While its gate exists, no prompt is computed alone: the engine reads its mail, and tries again."""
-
-    def decode(self, batch: Sequence[Chunk]) -> Decoded:
-        assert self._gate is not None
-        if len(batch) == 1 and self._gate.exists():
-            self._stopped.wait(0.002)
-            return "aborted"
-        return super().decode(batch)
-
-
-def crowded(setup: Setup) -> InProcessEngine:
-    return InProcessEngine(Crowded(setup))
-
-
 class Uninterrupted(GatedRuntime):
     """Not to be interrupted."""
 

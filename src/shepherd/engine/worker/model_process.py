@@ -17,11 +17,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import hashlib
 import itertools
 import logging
 import os
-import pickle
 import queue
 import threading
 import time
@@ -33,11 +31,11 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from shepherd.core import EngineDown, EngineError, Evicted, InvalidRequest, ShepherdError
-from shepherd.core.lru import LruCache
 from shepherd.engine.base import CachedPrefix, Done, Engine, Job, Notifier, Owner, Span, Ticket
 from shepherd.engine.kv.tiers import arena
 from shepherd.engine.stats import CacheStats
 from shepherd.engine.window import MOST_UNREAD, Fact, Feed, Fresh
+from shepherd.engine.worker.blame import DEADLY, Blame, Suspect, name_of_call, name_of_prompt
 from shepherd.engine.worker.channel import Channel
 from shepherd.engine.worker.messages import (
     BEAT_S,
@@ -82,12 +80,8 @@ MOST_DEATHS = 5
 """Children that die one after the other, none of which has answered, until no further one is started."""
 LONG_S = 60.0
 """A child that has worked for so long does not count as one that dies at its start."""
-DEADLY = 2.0
-"""Deaths during a prompt until it is refused: one counts whole where the prompt was computed alone, else half."""
 NO_MESSAGE = "sent what is no message of ours, and is ended"
 """Behind the name of a child, in a sentence."""
-N_BLAMED = 1024
-"""Prompts of which such deaths are known."""
 
 Outbox = queue.SimpleQueue[Request | None]
 
@@ -151,14 +145,6 @@ class _Call(NamedTuple):
     """Of what a function of the model computes; None: an engine only looks something up."""
 
 
-class _Suspect(NamedTuple):
-    """What a child had to do when it died or stood still."""
-
-    name: bytes
-    is_computed: bool
-    """Not: it waited."""
-
-
 class ModelProcess:
     """The child of one model, and those that follow it. Any thread."""
 
@@ -194,14 +180,12 @@ class ModelProcess:
         """The next child starts: what comes now waits for it."""
         self.frozen: str | None = None
         """Why it computes nothing: it is silent."""
-        self._hung: list[_Suspect] = []
-        """What it had to do when it fell silent, or an engine stalled; the reason, if the child is killed for it."""
         self._closing = threading.Event()
         self._numbers = itertools.count(1)
         self.notifier = Notifier()
         self._job_s: dict[int, float] = {}
         """Engine -> what a job takes, on average."""
-        self._blamed: LruCache[float] = LruCache(N_BLAMED)
+        self._blame = Blame()
         self._n_deaths = self._n_quick = 0
         """One after the other, without an answer between them: of children that computed or were made, and of all."""
         self.n_restarts = 0
@@ -253,7 +237,7 @@ class ModelProcess:
         """As `Engine.submit`."""
         with self._lock:
             self._check(engine)
-            if self._is_deadly(lambda: _hash(job)):
+            if self._blame.is_deadly(lambda: name_of_prompt(job)):
                 raise InvalidRequest(
                     f"this prompt has ended the process of the engine of cache {self.engines[engine].gate.name!r} "
                     f"{DEADLY:g} times, and is not computed again; change it, or use another model"
@@ -308,8 +292,8 @@ class ModelProcess:
     ) -> Any:
         """Call a function of the model; blocks. Raises: what it raises; `EngineDown`; `Cancelled` as soon as
         `is_wanted` returns False; `InvalidRequest` for arguments that have ended two children."""
-        name = functools.cache(lambda: _hash_call(method, arguments, keywords))
-        if self._is_deadly(name):
+        name = functools.cache(lambda: name_of_call(method, arguments, keywords))
+        if self._blame.is_deadly(name):
             raise InvalidRequest(
                 f"this input has ended the process of the engine of {self.title} {DEADLY:g} times, and is not computed "
                 "again; change it, or use another model"
@@ -323,7 +307,7 @@ class ModelProcess:
                     if not is_wanted():
                         raise Cancelled from None
                 else:
-                    self._clear(name)
+                    self._answers(name)
                     return value
         finally:
             if number in self._calls:  # it stays known until the child answers: it may be to blame for what happens
@@ -490,7 +474,7 @@ class ModelProcess:
             logger.error("%s", reason)
         with self._lock:
             is_last = self._closing.is_set()
-            was_computing = self._blame()
+            was_computing = self._blame.note(self._suspects([*self._jobs, *self._calls]))
             if time.monotonic() - link.began_s > LONG_S:
                 self._n_deaths = self._n_quick = 0
             if not was_computing:
@@ -574,53 +558,37 @@ class ModelProcess:
         took_s = time.monotonic() - (known.started_s or 0.0)
         self._job_s[known.engine] = 0.8 * self._job_s.get(known.engine, 0.0) + 0.2 * took_s
         if last.reason != "cancelled":
-            self._clear(lambda: _hash(known.ticket.job))
+            self._answers(lambda: name_of_prompt(known.ticket.job))
         self._forget(number)
 
     # -- what has ended a child ----------------------------------------------------------------------------------------
 
-    def _is_deadly(self, name: Callable[[], bytes]) -> bool:
-        return bool(len(self._blamed)) and (self._blamed.find(name()) or 0.0) >= DEADLY
-
-    def _clear(self, name: Callable[[], bytes]) -> None:
+    def _answers(self, name: Callable[[], bytes]) -> None:
         """An answer has come: the child works, and this is not what ends it."""
         self._n_deaths = self._n_quick = 0
-        if len(self._blamed):
-            self._blamed.keep(name(), 0.0)
+        self._blame.clear(name)
 
-    def _suspects(self, numbers: Iterable[int]) -> list[_Suspect]:
+    def _suspects(self, numbers: Iterable[int]) -> list[Suspect]:
         """Of these jobs and calls."""
         found = []
         for number in numbers:
             if (job := self._jobs.get(number)) is not None:
                 # The images of a job that waits may be encoded beside the jobs that run.
                 is_computed = job.started_s is not None or bool(job.ticket.job.media)
-                found.append(_Suspect(_hash(job.ticket.job), is_computed))
+                found.append(Suspect(name_of_prompt(job.ticket.job), is_computed))
             elif (call := self._calls.get(number)) is not None and call.name is not None:
-                found.append(_Suspect(call.name(), is_computed=True))
+                found.append(Suspect(call.name(), is_computed=True))
         return found
-
-    def _blame(self) -> bool:
-        """Note what was computed when the child died, or when it stood still; whether there was anything. With the lock
-        held."""
-        suspects = self._hung or self._suspects([*self._jobs, *self._calls])
-        self._hung = []
-        # Where none has begun, one of them had, and its first step has not come.
-        computed = [each for each in suspects if each.is_computed] or suspects
-        for name, _ in computed:
-            share = 1.0 if len(computed) == 1 else 0.5
-            self._blamed.keep(name, (self._blamed.find(name) or 0.0) + share)
-        return bool(computed)
 
     def stalled(self, number: int) -> None:
         """An engine of the child has given up a job, since it stands still."""
         with self._lock:
-            self._hung += self._suspects([number])
+            self._blame.stall(self._suspects([number]))
 
     def works(self) -> None:
         """No engine of the child stands still."""
-        if self._hung and self.frozen is None:
-            self._hung = []
+        if self.frozen is None:
+            self._blame.recover()
 
     def seen(self, number: int, facts: list[Fact]) -> None:
         if (known := self._feeds.get(number)) is None:
@@ -680,7 +648,7 @@ class ModelProcess:
             for number in self._jobs:
                 self._outbox.put(Cancel(number))
             numbers = [*self._jobs, *self._calls]
-            self._hung = self._hung or self._suspects(numbers)
+            self._blame.freeze(self._suspects(numbers))
         self._end(numbers, EngineDown(reason))
 
     def thaw(self) -> None:
@@ -909,16 +877,3 @@ class ChildEngine:
 
 
 _proof: type[Engine] = ChildEngine  # it satisfies the seam
-
-
-def _hash(job: Job) -> bytes:
-    """Of a prompt: what is computed, whoever asks."""
-    name = hashlib.sha256(job.tokens.tobytes())
-    for at, media in sorted(job.media.items()):
-        name.update(b"%d " % at + media.key)
-    return name.digest()
-
-
-def _hash_call(method: str, arguments: tuple[object, ...], keywords: Mapping[str, object]) -> bytes:
-    """The same of a function of the model: of its arguments, texts, tokens and files of images."""
-    return hashlib.sha256(pickle.dumps((method, arguments, dict(keywords)))).digest()
