@@ -147,7 +147,12 @@ def missing(draw: Draw, path: str) -> tuple[str, str]:
 def text_of_file(draw: Draw) -> str:
     lines = [draw.made(draw.sentence, draw.phrase, draw.value, lambda: line_of_code(draw))
              for _ in range(draw.weighted(((1, 60), (2, 25), (3, 15))))]  # fmt: skip
-    return "\n".join(lines) + "\n"
+    return ended(draw, "\n".join(lines))
+
+
+def ended(draw: Draw, text: str) -> str:
+    """A file's text with a line end behind it, as editors leave it, or without one, as `write_file` does."""
+    return text + "\n" * draw.often(0.5)
 
 
 def quoted(draw: Draw, text: str) -> str:
@@ -272,7 +277,7 @@ def read_file(draw: Draw) -> Request:
         line = draw.of(f"{key} = {value}", f"{key}: {value}")
         lines = [*text.splitlines(), line] if draw.often(0.5) else [line]
         said = polite(draw, draw.wording(IN_FILE)).format(k=key, p=path)
-        return one(said, "read_file", {"path": path}, "\n".join(lines) + "\n", f"The {key} in {path} is {value}.")
+        return one(said, "read_file", {"path": path}, ended(draw, "\n".join(lines)), f"The {key} in {path} is {value}.")
     arguments: dict[str, Any] = {"path": path}
     if draw.often(0.08):
         n = draw.whole(1, 50)
@@ -356,7 +361,7 @@ def append(draw: Draw) -> Request:
         "I want {q} added to {p}", "Read {p} and add the line {q} to it", "Can you append {q} to {p}?",
         "Add below the rest of {p}: {t}", "at the bottom of {p}: add {t}",
     )  # fmt: skip
-    whole = f"{text}{line}\n"
+    whole = f"{text.removesuffix(chr(10))}\n{line}\n"
     done = {"success": True, "path": path, "bytes": len(whole.encode()), "action": "overwrote"}
     return Request(
         polite(draw, draw.wording(wordings)).format(q=quoted(draw, line), t=line, p=path),
@@ -774,7 +779,7 @@ def at_once(draw: Draw) -> Request:
     kind = draw.of("read", "list", "run")
     if kind == "read":
         paths = [draw.path() for _ in range(n)]
-        each = [(Called("read_file", {"path": path}), f"{draw.sentence()}\n") for path in paths]
+        each = [(Called("read_file", {"path": path}), ended(draw, draw.sentence())) for path in paths]
         wordings: tuple[str, ...] = (
             "Read {}", "Show me {}", "Read the files {}", "What is in {}?", "Open {}", "cat {}",
             "Print {}", "I'd like to see {}", "Show me the contents of {}", "Could you read {}?", "Have a look at {}",
