@@ -172,7 +172,7 @@ async def test_an_answer_that_was_stopped_is_gone_on_with_and_nothing_of_it_is_c
         whole = session(app, user=None)
         await say(whole, "Tell me something nice.")
         chat = session(app, user=None)
-        chat._template = replace(whole._template, max_tokens=6)
+        chat._template = replace(whole._template, max_tokens=2)
         await say(chat, "Tell me something nice.")
         assert chat.can_resume
         chat._template = whole._template

@@ -237,7 +237,7 @@ async def test_a_conversation_in_python_has_the_tools_that_are_named_and_no_othe
         assert session.tools == ()
     async with shepherd.open("embedded", tools=["read_file"]) as session:
         assert [spec.name for spec in session.tools] == ["read_file"]
-        async with aclosing(session.chat("What is in plan.txt?")) as events:
+        async with aclosing(session.chat("Read plan.txt")) as events:
             said = "".join([event.text async for event in events if isinstance(event, TextDelta)])
         assert "Friday" in said
 
