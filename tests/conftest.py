@@ -56,7 +56,8 @@ def _keep_programs() -> None:
     """Leave uv's packages and Playwright's browsers where they are: the cache folder of a test is another one."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     os.environ.setdefault("UV_CACHE_DIR", str(cache / "uv"))
-    os.environ.setdefault("PLAYWRIGHT_BROWSERS_PATH", str(cache / "ms-playwright"))
+    if sys.platform == "linux":  # elsewhere they are in folders of the system
+        os.environ.setdefault("PLAYWRIGHT_BROWSERS_PATH", str(cache / "ms-playwright"))
 
 
 _keep_bytecode()

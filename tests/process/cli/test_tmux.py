@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,7 +70,18 @@ class Pane:
         finally:
             if self._told >= 0:
                 os.close(self._told)
+            programs = self._programs()
             subprocess.run([*self._tmux, "kill-server"], capture_output=True, check=False)
+            psutil.wait_procs(programs, self._timeout_s)  # they still write into folders that are removed next
+
+    def _programs(self) -> list[psutil.Process]:
+        command = [*self._tmux, "list-panes", "-a", "-F", "#{pane_pid}"]
+        shells = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+        found = list[psutil.Process]()
+        for shell in shells:
+            with suppress(psutil.NoSuchProcess):
+                found += psutil.Process(int(shell)).children(recursive=True)
+        return found
 
     @property
     def _tmux(self) -> list[str]:
