@@ -193,8 +193,7 @@ class LocalBackend:
                                 self.written.begin(seq, len(job.tokens))
                             self.written.note(seq, len(answer.tokens), events)
                         if answer.has_ended:
-                            if step is not batch[0]:
-                                await asyncio.sleep(0)  # the text before the end is sent meanwhile
+                            await asyncio.sleep(0)  # the text before the end is sent meanwhile, whatever came with it
                             # Before the client can send a request that contains the answer.
                             self._kept.learn(compiled, answer.tokens, answer.message)
                             is_learnt = True
