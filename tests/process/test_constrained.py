@@ -328,7 +328,7 @@ LEFT_OUT = ("properties.path.format", "properties.tags.uniqueItems")
 WAYS: dict[str, tuple[str, Json, str, tuple[str | int, ...]]] = {
     "chat": (
         "/v1/chat/completions",
-        {"messages": asked("Go"), "max_tokens": 1000, "response_format": form(ODD)},
+        {"messages": asked("Go"), "max_tokens": 200, "response_format": form(ODD)},
         "response_format.json_schema.schema",
         ("choices", 0, "message", "content"),
     ),
@@ -336,7 +336,7 @@ WAYS: dict[str, tuple[str, Json, str, tuple[str | int, ...]]] = {
         "/v1/responses",
         {
             "input": "Go",
-            "max_output_tokens": 1000,
+            "max_output_tokens": 200,
             "text": {"format": {"type": "json_schema", "name": "a", "schema": ODD}},
         },
         "text.format.schema",
@@ -346,7 +346,7 @@ WAYS: dict[str, tuple[str, Json, str, tuple[str | int, ...]]] = {
         "/v1/messages",
         {
             "messages": asked("Go"),
-            "max_tokens": 1000,
+            "max_tokens": 200,
             "output_config": {"format": {"type": "json_schema", "schema": ODD}},
         },
         "output_config.format.schema",
@@ -354,13 +354,13 @@ WAYS: dict[str, tuple[str, Json, str, tuple[str | int, ...]]] = {
     ),
     "ollama": (
         "/api/chat",
-        {"messages": asked("Go"), "options": {"num_predict": 1000}, "stream": False, "format": ODD},
+        {"messages": asked("Go"), "options": {"num_predict": 200}, "stream": False, "format": ODD},
         "format",
         ("message", "content"),
     ),
     "llama-server": (
         "/completion",
-        {"prompt": "Go", "n_predict": 1000, "json_schema": ODD},
+        {"prompt": "Go", "n_predict": 200, "json_schema": ODD},
         "json_schema",
         ("content",),
     ),

@@ -102,6 +102,7 @@ def test_what_a_draft_model_guesses_changes_no_answer(exact: Weights, tmp_path: 
         if kind == "itself" and seed == 0:
             assert done.accepted == done.drafted > 0
     assert 10 < n_accepted <= n_drafted
+    assert kind == "itself" or n_accepted < n_drafted
     assert one.draft_model is not None
     assert any(len(line.held) for line in one.draft_model._lines.values()), "it was the draft model"
     one.draft_model.close()

@@ -116,10 +116,10 @@ def greedy(text: str, max_tokens: int = 60, **more: object) -> Job:
 
 
 async def test_over_two_workers_a_model_says_what_it_says_in_one_process(two: tuple[Lender, Lender]) -> None:
-    prompts = ["once upon a time", "the dog ran to", "a" * 300, "why? because"]
+    prompts = ["once upon a time", "the dog ran to", "a" * 300, "the sky is"]
     with closing(spread(())) as alone:
         expected = [tokens(await steps(alone.submit(greedy(each)))) for each in prompts]
-    assert len(set(map(tuple, expected))) > 1
+    assert len(set(map(tuple, expected))) == len(prompts)
     with engine_over(*two) as engine:
         found = await asyncio.gather(*(steps(engine.submit(greedy(each))) for each in prompts))
         assert [tokens(each) for each in found] == expected
