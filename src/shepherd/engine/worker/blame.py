@@ -33,7 +33,7 @@ class Suspect(NamedTuple):
 
 
 class Blame:
-    """Of one model. One thread at a time for `note` and `stall`, any for the rest."""
+    """Of one model. `is_deadly` and `clear`: any thread; the rest one at a time."""
 
     def __init__(self) -> None:
         self._shares: LruCache[float] = LruCache(_MOST)
