@@ -518,6 +518,7 @@ class TensorRTEngine:
             n_drawn = int(task.end_token is None)  # the newest token is drawn, and computed only with the next one
             row = replace(self._row(task, 0), state="idle")
             self._conversations.keep(task.tokens, task.gone, row, n_fresh=len(task.tokens) - size(task.gone) - n_drawn)
+            self._forget_fresh()  # its events may have come before its end
         if isinstance(outcome, ShepherdError):
             down = self.down  # its worker may have ended, and the watchdog has not seen it yet
             self._end(task, EngineDown(down) if down is not None else outcome)
@@ -555,13 +556,17 @@ class TensorRTEngine:
 
     def _feed(self, events: Sequence[Any]) -> None:
         removed = self._index.feed(events)
-        for known in self._conversations:
-            if known.n_fresh and (removed.blocks or self._index.held(known.sent) >= known.n_fresh - 1):
-                known.n_fresh = 0
+        self._forget_fresh(every=bool(removed.blocks))
         self._totals.removed_blocks += removed.blocks
         self._totals.removed_tokens += removed.tokens
         self._publish(now=True)
         self._pressure.note(removed)
+
+    def _forget_fresh(self, *, every: bool = False) -> None:
+        """What the events tell of is counted by them alone; `every`: no cells are sure to be there without them."""
+        for known in self._conversations:
+            if known.n_fresh and (every or self._index.held(known.sent) >= known.n_fresh - 1):
+                known.n_fresh = 0
 
     def _salt(self, owner: Owner) -> str | None:
         """Owners share no blocks; nor do requests before and after `clear`."""

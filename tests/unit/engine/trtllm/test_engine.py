@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import json
 import logging
 import threading
@@ -13,11 +14,12 @@ from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from tests import cases
 from tests.fakes import model_directory
-from tests.in_time import until
+from tests.in_time import becomes_true, until
 from tests.unit.engine.trtllm.trt import END, FAKE, Bench, admitted, steps, tokens
 
 from shepherd.core import (
@@ -511,8 +513,21 @@ async def test_scores_come_with_the_tokens(make: Make) -> None:
 # -- pressure ----------------------------------------------------------------------------------------------------------
 
 
-async def test_the_cells_of_a_job_are_counted_before_the_events_of_its_blocks_come(make: Make) -> None:
+@pytest.mark.parametrize("order", ["the end first", "the events first"])
+async def test_the_cells_of_a_job_are_counted_once_whether_its_end_or_the_events_of_its_blocks_come_first(
+    make: Make, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
     bench = make(say=CUP, events="rpc")
+    output = importlib.import_module(f"{FAKE}.executor").RequestOutput
+    read = output._handle
+
+    def read_late(of: Any, response: Any) -> None:
+        if response.finish:
+            assert becomes_true(lambda: bench.engine._index.n_tokens == bench.worker.tokens_held())
+        read(of, response)
+
+    if order == "the events first":
+        monkeypatch.setattr(output, "_handle", read_late)
     for n in range(6):  # conversations that begin alike share whole blocks only
         await bench.steps(bench.job("the cup, " + f"again {n} " * 9 * n, 3 if n % 2 else 40))
         used = bench.engine.stats().used
