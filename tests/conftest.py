@@ -176,6 +176,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.enable()
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    mark = _compiled(session.config)
+    if mark is not None and _worker(session.config) == "gw0":  # by now, all workers have collected
+        mark.unlink(missing_ok=True)
+
+
 def _worker(config: pytest.Config) -> str:
     """The name of this worker; empty where there are none."""
     return str(getattr(config, "workerinput", {}).get("workerid", ""))

@@ -12,6 +12,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,6 @@ from shepherd.engine.worker.model_process import ChildEngine, ModelProcess, Prog
 if TYPE_CHECKING:
     from shepherd.engine.trtllm.engine import TensorRTEngine
 
-MODELS = tempfile.TemporaryDirectory(prefix="shepherd-models-")
 END = BYTES + 1
 POISON = BYTES + 32
 """A prompt with this token fails."""
@@ -169,6 +169,12 @@ def child(
     return engine
 
 
+@cache
+def models() -> tempfile.TemporaryDirectory[str]:
+    """Made when it is needed: children import this file, too, and are killed."""
+    return tempfile.TemporaryDirectory(prefix="shepherd-models-")
+
+
 def tensorrt(setup: Setup) -> TensorRTEngine:
     """Over the fake library, in this process."""
     from tests.fakes import model_directory
@@ -178,7 +184,7 @@ def tensorrt(setup: Setup) -> TensorRTEngine:
     from shepherd.engine.trtllm.library import LibraryOptions
 
     directory = model_directory.make(
-        Path(tempfile.mkdtemp(dir=MODELS.name)), n_ctx=setup.n_ctx, tokenizer=model_directory.bytewise(),
+        Path(tempfile.mkdtemp(dir=models().name)), n_ctx=setup.n_ctx, tokenizer=model_directory.bytewise(),
         rule="tests.unit.engine.kinds:next_token", gate=setup.gate, poison=POISON, crash=CRASH, blocks=128,
     )  # fmt: skip
     library = LibraryOptions(
