@@ -10,10 +10,15 @@ SIGHUP says that the terminal is closed. A program that was started to ignore it
 from __future__ import annotations
 
 import signal
+import socket
+import sys
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 INTERRUPTED = 128 + signal.SIGINT
@@ -35,6 +40,32 @@ def handling(number: int, handler: Callable[[int, FrameType | None], Any]) -> It
         yield
     finally:
         signal.signal(number, before)
+
+
+@contextmanager
+def waking(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Within the block, every signal wakes asyncio's `loop`. Python runs a handler between two steps of the main
+    thread: that of a signal which comes when the loop has done its last step before it sleeps, or which the system
+    gives to another thread, would wait for whatever else wakes the loop. Windows' loop does this itself."""
+    if sys.platform == "win32":
+        yield
+        return
+    near, far = socket.socketpair()
+    with near, far:
+        near.setblocking(False)
+        far.setblocking(False)
+
+        def drain() -> None:
+            with suppress(BlockingIOError):
+                near.recv(4096)
+
+        loop.add_reader(near, drain)
+        before = signal.set_wakeup_fd(far.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+            loop.remove_reader(near)
 
 
 @contextmanager
@@ -77,7 +108,7 @@ def run(body: Coroutine[Any, Any, T], *, stopped: str = "") -> T:
             numbers.append(number)
             loop.call_soon_threadsafe(task.cancel)
 
-        with handling(signal.SIGTERM, leave), handling(HANG_UP, leave):
+        with waking(loop), handling(signal.SIGTERM, leave), handling(HANG_UP, leave):
             return await body
 
     try:

@@ -118,8 +118,8 @@ class TerminalReader:
 
     @contextmanager
     def ahead(self, screen: Screen, stop: Callable[[], None]) -> Iterator[None]:
-        """Within the block an answer comes, and what is typed waits for its end. `stop`: for Escape."""
-        keys = {**self.keys, "escape": stop}
+        """Within the block an answer comes; what is typed waits. `stop`: for Escape, and Ctrl-C right behind Enter."""
+        keys = {**self.keys, "escape": stop, "c-c": stop}
         self._ahead = Ahead(self._session.input, screen, self.draft, keys, self.status, touched=self._touched)
         with self._ahead.listening():
             yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import Iterable
 from pathlib import Path
 from typing import cast
@@ -11,12 +12,14 @@ import pytest
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
+from rich.console import Console
 
 from shepherd.cli.chat import completion
 from shepherd.cli.chat.commands import COMMANDS
 from shepherd.cli.chat.state import Chat
 from shepherd.cli.terminal import editor
 from shepherd.cli.terminal.reader import Suggest, Suggestion
+from shepherd.cli.terminal.screen import Screen
 
 WORDS = ("/help", "/export", "/exit", "/mcp")
 
@@ -122,3 +125,15 @@ def test_the_menu_opens_by_typing_and_not_by_a_line_of_the_history() -> None:
     assert not menu.offered, "what is found too late is dropped"
     menu.offer("see @x", [Suggestion("@xyz", 2)])
     assert menu.marked is None, "Enter sends the message unless a row is chosen"
+
+
+async def test_ctrl_c_right_behind_enter_stops_the_answer_that_begins() -> None:
+    stopped: list[str] = []
+    with create_pipe_input() as keyboard, create_app_session(input=keyboard, output=DummyOutput()):
+        reader = editor.TerminalReader()
+        keyboard.send_text("hello\r\x03next")
+        async with asyncio.timeout(30):
+            assert await reader.read(suggest) == "hello"
+        with reader.ahead(Screen(Console(file=io.StringIO())), lambda: stopped.append("the answer")):
+            assert stopped == ["the answer"]
+        assert reader.draft.text == "next"
