@@ -43,28 +43,36 @@ def handling(number: int, handler: Callable[[int, FrameType | None], Any]) -> It
 
 
 @contextmanager
+def writing_to(descriptor: int) -> Iterator[None]:
+    """Within the block, every signal that has a handler writes a byte to this non-blocking socket when it comes. The
+    handler itself runs between two steps of the main thread: that of a signal which comes when the last step before a
+    sleep is done, or which the system gives to another thread, waits for whatever else ends the sleep."""
+    before = signal.set_wakeup_fd(descriptor, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+
+
+@contextmanager
 def waking(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """Within the block, every signal wakes asyncio's `loop`. Python runs a handler between two steps of the main
-    thread: that of a signal which comes when the loop has done its last step before it sleeps, or which the system
-    gives to another thread, would wait for whatever else wakes the loop. Windows' loop does this itself."""
+    """Within the block, every signal that has a handler wakes asyncio's `loop`. Windows' loop does this itself."""
     if sys.platform == "win32":
         yield
         return
     near, far = socket.socketpair()
-    with near, far:
-        near.setblocking(False)
-        far.setblocking(False)
+    near.setblocking(False)
+    far.setblocking(False)
 
-        def drain() -> None:
-            with suppress(BlockingIOError):
-                near.recv(4096)
+    def drain() -> None:
+        with suppress(BlockingIOError):
+            near.recv(4096)
 
+    with near, far, writing_to(far.fileno()):
         loop.add_reader(near, drain)
-        before = signal.set_wakeup_fd(far.fileno(), warn_on_full_buffer=False)
         try:
             yield
         finally:
-            signal.set_wakeup_fd(before)
             loop.remove_reader(near)
 
 

@@ -44,6 +44,7 @@ def run(options: Mapping[str, Any], *, allow: Sequence[str], devices: Sequence[s
         for number in (signal.SIGINT, signal.SIGTERM, signals.HANG_UP):
             stack.enter_context(signals.handling(number, lambda *_: worker.stop()))
         stack.callback(worker.close)  # before the handlers: a second signal does not interrupt it
+        stack.enter_context(signals.writing_to(worker.stopper))
         free = worker.free_bytes
         most = f", of which a client may take {format_size(lent.memory_bytes)}" if lent.memory_bytes else ""
         render.write(f"Devices: {len(free)}, with {format_size(sum(free))} of memory{most}\n")

@@ -142,6 +142,9 @@ class Worker:
         self._idle: _LibraryServer | None = None
         self._is_closing = False
         self._asked, self._ask = socket.socketpair()
+        self._ask.setblocking(False)
+        self.stopper = self._ask.fileno()
+        """A byte that is written to it ends `serve`, as `stop` does."""
         self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             self._listen(address, most_clients)
