@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import psutil
 from bench.rig.llama_tools import tool
 from bench.rig.machine import EMBEDDED
 
@@ -80,14 +81,22 @@ class Server:
     """From the start of the process until it could answer."""
     pid: int = 0
 
+    def spent_ns(self) -> dict[int, int]:
+        """The processor time of each thread of its processes, exact to the nanosecond: a model may compute in a child.
+        That of threads that have ended is missing."""
+        spent: dict[int, int] = {}
+        root = psutil.Process(self.pid)
+        for process in (root, *root.children(recursive=True)):
+            with contextlib.suppress(OSError):
+                for task in Path(f"/proc/{process.pid}/task").iterdir():
+                    with contextlib.suppress(OSError):
+                        spent[int(task.name)] = int((task / "schedstat").read_text().split()[0])
+        return spent
+
     @property
     def processor_s(self) -> float:
-        """Processor time of its threads, exact to the nanosecond; that of threads that have ended is missing."""
-        spent = 0
-        for thread in Path(f"/proc/{self.pid}/task").iterdir():
-            with contextlib.suppress(OSError):
-                spent += int((thread / "schedstat").read_text().split()[0])
-        return spent / 1e9
+        """That of all of them."""
+        return sum(self.spent_ns().values()) / 1e9
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """The JSON that a plain request is answered with. Raises: `RuntimeError` for a status other than 200."""

@@ -1,13 +1,14 @@
 """The gaps between streamed pieces, ours, llama-server's and those of an earlier commit, in turn request by request.
 
     uv run python -m bench.server.gaps [--rounds 20] [--clients 1,2,4] [--before FOLDER] [--realtime]
-                                 [--model 0.5B] [--threads 2]
+                                 [--model 0.5B] [--threads 2] [--in-process]
     uv run python -m bench.server.gaps --words --model SmolLM2-135M-Instruct.Q4_1.gguf --clients 1,2,4,8
 
 All servers run on the same model, one is asked at a time: clients that ask at once and read 128 tokens each, as in
 `clients.py`, with a prompt that no server has seen. `--words`: the model writes what it likes at temperature 1; else it
 writes sevens, a piece each. Ratios of a round compare runs of the same second, which a machine with neighbours allows.
-`--before`: the `src` of another checkout. `--realtime` (Linux, as root): the server that is
+`--before`: the `src` of another checkout. `--in-process`: our model computes in the server's own process, not in a
+child as by default. `--realtime` (Linux, as root): the server that is
 asked and the client run before all other processes meanwhile; otherwise a full machine measures its own scheduler.
 """
 
@@ -37,18 +38,11 @@ MOVE_S = 0.4
 """Between two processors."""
 
 
-def spent_ns(pid: int) -> dict[int, int]:
-    """The processor time of each thread of a process."""
-    return {
-        int(task.name): int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir()
-    }
-
-
 @contextlib.contextmanager
-def realtime(pid: int, computes: int) -> Iterator[None]:
+def realtime(server: Server, computes: int) -> Iterator[None]:
     """For the length of the block the threads of this server and of the client run before all other processes. The one
     that `computes` runs behind the others, which need little, and changes the processor before Linux stops it."""
-    tasks = [*spent_ns(pid), *spent_ns(os.getpid())]
+    tasks = [*server.spent_ns(), *(int(task.name) for task in Path("/proc/self/task").iterdir())]
     allowed = os.sched_getaffinity(computes)
     is_over = threading.Event()
 
@@ -79,15 +73,15 @@ def _schedule(task: int, policy: int, priority: int) -> None:
 
 def warmed_up(server: Server, size: Size) -> int:
     """The thread that has computed most of a first crowd."""
-    before = spent_ns(server.pid)
+    before = server.spent_ns()
     crowd(server.port, -1, 1, size)
-    return max((spent - before.get(task, 0), task) for task, spent in spent_ns(server.pid).items())[1]
+    return max((spent - before.get(task, 0), task) for task, spent in server.spent_ns().items())[1]
 
 
 def note(verdict: Verdict, side: str, server: Server, crowd_of: Crowd, *, computes: int | None) -> None:
     """Measure one crowd of one server. `computes`: the thread that does, if the server has priority."""
     before_s = server.processor_s
-    with contextlib.nullcontext() if computes is None else realtime(server.pid, computes):
+    with contextlib.nullcontext() if computes is None else realtime(server, computes):
         replies = crowd(server.port, *crowd_of)
     cpu_s = server.processor_s - before_s
     time.sleep(REST_S)
@@ -108,12 +102,14 @@ def main() -> None:
     parser.add_argument("--words", action="store_true", help="the model's own words at temperature 1")
     parser.add_argument("--model", default="embedded", help=f"{', '.join(MODELS)}, or a GGUF file")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--in-process", action="store_true")
     options = parser.parse_args()
     size = replace(SIZES.get(options.model, SIZES["embedded"]), words=options.words)
     clients = [int(n) for n in options.clients.split(",")]
     console = Console(width=WIDTH)
     verdict = Verdict()
-    setup = Setup(model_path(options.model), size.n_ctx, threads=options.threads, sequences=max(clients))
+    ours = {"isolate": not options.in_process}
+    setup = Setup(model_path(options.model), size.n_ctx, threads=options.threads, sequences=max(clients), ours=ours)
     with contextlib.ExitStack() as stack:
         named: dict[str, Server] = {side: stack.enter_context(running(side, setup)) for side in SIDES}
         if options.before:
@@ -124,7 +120,7 @@ def main() -> None:
                 side,
                 server,
             ) in named.items():  # what a server has learnt of the machine's speed, it has from a busy one
-                with realtime(server.pid, computing[side]):
+                with realtime(server, computing[side]):
                     crowd(server.port, -2, max(clients), size)
         for round_ in range(options.rounds):
             for n in clients:
@@ -133,8 +129,9 @@ def main() -> None:
                     note(verdict, side, named[side], (round_, n, size), computes=computes)
     name = options.model if options.model in MODELS else Path(options.model).stem
     verdict.show(console, f"gaps between pieces, {name} model, threads: {options.threads}")
-    chosen = {"realtime": options.realtime, "words": options.words, "rounds": options.rounds}
-    saved = machine.save(f"gaps-{options.threads}t-{name}", {**chosen, "results": verdict.results()})
+    chosen = {"realtime": options.realtime, "words": options.words, "rounds": options.rounds, **ours}
+    where = "-in-process" if options.in_process else ""
+    saved = machine.save(f"gaps-{options.threads}t-{name}{where}", {**chosen, "results": verdict.results()})
     console.print(f"written to {saved}")
 
 

@@ -22,8 +22,7 @@ from typing import Any
 import httpx2
 from bench.rig import machine
 from bench.rig.machine import EMBEDDED
-from bench.rig.sides import Setup, running
-from bench.server.gaps import spent_ns
+from bench.rig.sides import Server, Setup, running
 
 LISTENERS = (0, 1, 4)
 TIMEOUT_S = 300.0
@@ -65,19 +64,19 @@ def listening(base: str, n: int) -> Iterator[list[int]]:
         client.close()
 
 
-def asked(client: httpx2.Client, pid: int, n_tokens: int, seed: int) -> tuple[float, float]:
+def asked(client: httpx2.Client, server: Server, n_tokens: int, seed: int) -> tuple[float, float]:
     """Tokens per second of one answer, and microseconds of processor time for each token."""
     body: dict[str, Any] = {
         "messages": [{"role": "user", "content": f"Count on from {seed}."}], "max_tokens": n_tokens,
         "ignore_eos": True, "temperature": 0,
     }  # fmt: skip
     headers = {"x-session-id": "measured"}
-    before = sum(spent_ns(pid).values())
+    before_s = server.processor_s
     client.post("/v1/chat/completions", json=body, headers=headers).raise_for_status()
-    spent = sum(spent_ns(pid).values()) - before
+    spent_s = server.processor_s - before_s
     (cache,) = client.get("/v1/caches").json()["caches"].values()
     sequence = next(each for each in cache["sequences"] if each["session"] == "measured")
-    return sequence["tokens_per_s"], spent / 1000 / sequence["generated"]
+    return sequence["tokens_per_s"], spent_s * 1e6 / sequence["generated"]
 
 
 def measured(model: Path, rounds: int, n_tokens: int) -> dict[int, Measured]:
@@ -85,12 +84,12 @@ def measured(model: Path, rounds: int, n_tokens: int) -> dict[int, Measured]:
     with running("shepherd", Setup(model, 4096)) as server:
         base = f"http://127.0.0.1:{server.port}"
         with httpx2.Client(base_url=base, timeout=TIMEOUT_S) as client:
-            asked(client, server.pid, n_tokens, 0)
+            asked(client, server, n_tokens, 0)
             for number in range(rounds):
                 for at in range(len(LISTENERS)):
                     n = LISTENERS[(at + number) % len(LISTENERS)]
                     with listening(base, n):
-                        wall, work = asked(client, server.pid, n_tokens, number)
+                        wall, work = asked(client, server, n_tokens, number)
                     found[n].wall.append(wall)
                     found[n].work.append(work)
     return found
