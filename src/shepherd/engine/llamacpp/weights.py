@@ -14,8 +14,9 @@ from typing import Any
 from shepherd.core import EngineError
 from shepherd.engine.base import Special
 from shepherd.engine.kv import capabilities
-from shepherd.engine.llamacpp import adapter, rpc
+from shepherd.engine.llamacpp import adapter, library, rpc
 from shepherd.engine.llamacpp.library import C, buffer_types, own_devices, reason_from, rpc_devices, start_library
+from shepherd.engine.llamacpp.pages import read_in_large_pages
 from shepherd.models import gguf
 from shepherd.models.adapter import Adapter
 
@@ -122,6 +123,10 @@ class Weights:
                 progress(fraction)
             return True
 
+        is_computed_here = cpu_only or gpu_layers == 0 or not library.devices()
+        if is_computed_here and not vocab_only and mmap is not False and path.exists():
+            for file in gguf.shards(path):
+                read_in_large_pages(file)
         callback = C.llama_progress_callback(report)
         params.progress_callback = callback
         handle = C.llama_model_load_from_file(os.fsencode(path), params)
