@@ -1,9 +1,9 @@
 """A model's file in memory in large pages, before the library maps it. Linux only; other systems do as they do.
 
 A processor reads all weights for each token. In pages of 4 KiB it spends a part of that time finding the pages: a model
-of 0.5B in Q8_0 writes 1.2 to 1.3 times as fast from pages of 2 MiB (bench/models/pages.py). Linux keeps a file that it
+of 0.5B in Q8_0 writes 1.2 to 1.4 times as fast from pages of 2 MiB (bench/models/pages.py). Linux keeps a file that it
 reads from the disk in large pages, where the file system can (XFS, and ext4 from Linux 6.16 on). A file that a program
-has written in pieces, as a download is, stays in small ones for as long as it is in memory. Such a file is read again.
+has written in pieces, as `cp` or a download does, stays in pages of that size while it is in memory. It is read again.
 
     in memory? ─no──────────────▶ the library reads it from the disk
         │ yes, in small pages
