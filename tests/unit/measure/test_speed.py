@@ -26,7 +26,8 @@ def work(name: str, kind: str, folder: Path) -> plan.Work:
 @pytest.fixture(scope="module")
 def works(tmp_path_factory: pytest.TempPathFactory) -> dict[str, plan.Work]:
     folder = tmp_path_factory.mktemp("zeros")
-    kinds = [("wide", "q8_0"), ("wide", "q4_K"), ("long", "q8_0"), ("flat", "q8_0")]
+    kinds = [(name, kind) for name in ("wide", "short") for kind in ("q8_0", "q4_K")]
+    kinds += [("long", "q8_0"), ("flat", "q8_0")]
     return {f"{name} {kind}": work(name, kind, folder) for name, kind in kinds}
 
 
@@ -43,28 +44,35 @@ def answered(rates: plan.Rates, done: plan.Work, depth: int) -> Measured:
 
 
 @settings(max_examples=cases.examples(40), deadline=None)
-@given(st.floats(2e9, 5e11), st.floats(2e9, 5e11), st.floats(0.1, 1.0), st.floats(1e-7, 1e-4))
+@given(
+    st.tuples(st.floats(2e9, 5e11), st.floats(0.2, 5.0)), st.floats(0.1, 1.0), st.floats(1e-7, 1e-4),
+    st.tuples(st.floats(0.0, 2.0), st.floats(0.0, 2000.0)),
+)  # fmt: skip
 def test_the_rates_give_back_what_was_measured(
-    works: dict[str, plan.Work], first: float, second: float, share: float, layer_s: float
+    works: dict[str, plan.Work], speeds: tuple[float, float], share: float, layer_s: float, pace: tuple[float, float]
 ) -> None:
     """A processor, whose attention is bound by arithmetic: what it shows is what `plan` foresees with its rates."""
-    weights = {"q8_0": first, "q4_K": second, "": min(first, second)}
-    more, prompt = ({kind: n * value for kind, value in weights.items()} for n in (6 + share, 20))
+    first, times = speeds
+    weights = {"q8_0": first, "q4_K": times * first, "": min(1.0, times) * first}
+    prompt = {kind: (6 + share) * value for kind, value in weights.items()}
+    several = {kind: plan.Several(pace[0] / value, pace[1] / value) for kind, value in weights.items()}
     flops = share * first
-    true = plan.Rates(weights, more, prompt, 1e15, flops, 3 * flops, layer_s)
-    wide = {kind: answered(true, works[f"wide {kind}"], 256) for kind in ("q8_0", "q4_K")}
+    true = plan.Rates(weights, several, prompt, 1e15, flops, 3 * flops, layer_s)
+    wide, short = (
+        {kind: answered(true, works[f"{name} {kind}"], 256) for kind in ("q8_0", "q4_K")} for name in ("wide", "short")
+    )
     long = answered(true, works["long q8_0"], 256), answered(true, works["long q8_0"], 1024)
-    found = speed.rates_from(wide, long, answered(true, works["flat q8_0"], 64))
+    found = speed.rates_from(wide, short, long, answered(true, works["flat q8_0"], 64))
     assert found.attention == pytest.approx(true.attention, rel=1e-3)
     assert found.attention_prompt == pytest.approx(true.attention_prompt, rel=0.15)
-    for each in (*wide.values(), *long):
+    for each in (*wide.values(), *short.values(), *long):
         again = answered(found, each.work, each.depth).run
         for name in ("prompt", "empty", "deep", "parallel"):
             assert getattr(again, name) == pytest.approx(getattr(each.run, name), rel=0.05), name
 
 
 def test_what_was_measured_of_the_model_itself_is_given_back(works: dict[str, plan.Work]) -> None:
-    rates = plan.Rates({"": 1e10}, {"": 1e11}, {"": 1e11}, 1e15, 1e9, 1e10, 1e-5)
+    rates = plan.Rates({"": 1e10}, {"": plan.Several(1e-11, 1e-8)}, {"": 1e11}, 1e15, 1e9, 1e10, 1e-5)
     for run in (Run(prompt=100.0, empty=20.0, deep=15.0), Run(prompt=20.0, empty=300.0, deep=299.0)):
         found = Measured(works["wide q8_0"], 512, run)
         again = answered(speed.fitted(rates, found), found.work, 512).run
@@ -97,9 +105,11 @@ def test_noise_makes_no_rate_that_is_endless_or_below_zero(works: dict[str, plan
     odd = Run(prompt=100.0, empty=10.0, deep=20.0, parallel=100.0)
     long = Measured(works["long q8_0"], 256, odd), Measured(works["long q8_0"], 1024, Run(1e6, 10.0, 20.0, 0.0))
     wide = {"q8_0": Measured(works["wide q8_0"], 256, odd)}
-    rates = speed.rates_from(wide, long, Measured(works["flat q8_0"], 64, odd))
-    for table in (rates.weights, rates.more, rates.prompt):
+    short = {"q8_0": Measured(works["short q8_0"], 256, odd)}
+    rates = speed.rates_from(wide, short, long, Measured(works["flat q8_0"], 64, odd))
+    for table in (rates.weights, rates.prompt):
         assert all(0 < value < float("inf") for value in table.values())
+    assert all(0 <= number < 1 for each in rates.several.values() for number in each)
     assert 0 < plan.step_s(works["wide q8_0"], rates, 4, 1024) < 10
     assert 0 < plan.prompt_s(works["wide q8_0"], rates, 1024) < 100
 
@@ -117,8 +127,8 @@ def test_a_model_of_zeros_is_one_that_the_reader_takes(kind: str, tmp_path: Path
 @pytest.mark.parametrize(
     "content",
     [
-        "", "{}", "\0", '{"format": 1}', '{"format": 1, "runs": {"a": 3}}', '{"format": 1, "runs": [1]}',
-        '{"format": 9, "runs": {}}', '{"format": 1, "runs": {"a": {"empty": 0}}}',
+        "", "{}", "\0", '{"format": 2}', '{"format": 2, "runs": {"a": 3}}', '{"format": 2, "runs": [1]}',
+        '{"format": 9, "runs": {}}', '{"format": 2, "runs": {"a": {"empty": 0}}}',
     ],
 )  # fmt: skip
 def test_a_kept_file_that_is_none_is_measured_again(content: str, tmp_path: Path) -> None:

@@ -305,13 +305,13 @@ def test_a_file_without_layers_is_refused() -> None:
 
 def test_a_step_and_a_prompt_take_the_seconds_of_their_bytes_and_operations() -> None:
     work = plan.Work(
-        shared={"q8_0": plan.Amount(800, 700)}, last={"q6_K": plan.Amount(100, 90)},
-        experts={"q4_K": plan.Amount(400, 600)}, share=0.25, query=(8, 8), windows=(0, 0), token_bytes=(4, 4),
+        shared={"q8_0": plan.Amount(800, 700, 7)}, last={"q6_K": plan.Amount(100, 90, 9)},
+        experts={"q4_K": plan.Amount(400, 600, 5)}, share=0.25, query=(8, 8), windows=(0, 0), token_bytes=(4, 4),
         state_bytes=50, n_layer=2, n_embd=8,
     )  # fmt: skip
     rates = plan.Rates(
         weights={"q8_0": 10, "": 5},
-        more={"": 7},
+        several={"q8_0": plan.Several(0.01, 0.2), "": plan.Several(0.02, 0.3)},
         prompt={"": 3},
         cache=11,
         attention=1e9,
@@ -320,10 +320,12 @@ def test_a_step_and_a_prompt_take_the_seconds_of_their_bytes_and_operations() ->
     )
     used = 1 - 0.75**3
     weights = 800 / 10 + 100 / 5 + used * 400 / 5
-    more = 2 * 2 * (700 + 90 + 0.25 * 600) / 7
+    more = 2 * 2 * (700 + 90 + 0.25 * 600) / 3
+    together = 700 * 0.01 + 7 * 0.2 + (90 + used * 600) * 0.02 + (9 + used * 5) * 0.3
     cached = 3 * (2 * 4 * 100 + 2 * 50) / 11
     quick = replace(rates, attention_prompt=1e9)
-    assert plan.step_s(work, quick, 3, 100) == pytest.approx(1.0 + weights + more + cached)
+    assert plan.step_s(work, quick, 3, 100) == pytest.approx(1.0 + weights + more + together + cached)
+    assert plan.step_s(work, replace(quick, cache=1e9), 1, 0) == pytest.approx(1.0 + 80 + 20 + 0.25 * 400 / 5)
     computed = 2 * 1000 * (700 + 0.25 * 600) / 3 + 2 * 100 / 5
     compared = 4 * 16 * (512 * 512 + 488 * 1024) / 13
     assert plan.prompt_s(work, rates, 1000) == pytest.approx(computed + compared + 2 * 1.0)
@@ -333,7 +335,7 @@ def test_a_step_and_a_prompt_take_the_seconds_of_their_bytes_and_operations() ->
 
 def test_a_pool_of_cells_compares_each_token_with_those_of_all_users() -> None:
     work = plan.work_of(LAMB, Cells(4096))
-    rates = plan.Rates({"": 1e30}, {"": 1e30}, {"": 1e30}, 1e30, 1.0, 1.0)
+    rates = plan.Rates({"": 1e30}, {}, {"": 1e30}, 1e30, 1.0, 1.0)
     shared, own = (plan.step_s(work, rates, 8, 1024, is_pooled=pooled) for pooled in (True, False))
     assert shared == pytest.approx(8 * own, rel=0.05)
     assert own == pytest.approx(8 * plan.step_s(work, rates, 1, 1024, is_pooled=False))
@@ -343,7 +345,7 @@ def test_the_first_token_reads_the_cells_of_a_pool_and_others_are_compared_with_
     """Four users of two models in Q4_0 were measured: at the rate of one token, attention alone was to take longer than
     the smaller one's whole further users did, 7.4 ms of 6.4 (bench/results/plan-fit-2026-11-27.json)."""
     work = plan.work_of(LAMB, Cells(4096))
-    rates = plan.Rates({"": 1e30}, {"": 1e30}, {"": 1e30}, 1e30, attention=1.0, attention_prompt=4.0)
+    rates = plan.Rates({"": 1e30}, {}, {"": 1e30}, 1e30, attention=1.0, attention_prompt=4.0)
     one_s = plan.looked(work, 4, 128) / 4
     assert plan.step_s(work, rates, 4, 128) == pytest.approx(one_s * (1 + 3 / 4))
     own_s = plan.looked(work, 4, 128, is_pooled=False)

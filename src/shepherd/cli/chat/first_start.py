@@ -120,7 +120,7 @@ def _speed(offered: Suggestion) -> str:
     if library.devices():
         return f"speed: 'shepherd plan {offered.spec}' measures it with your GPU"
     per_s, endless = memory_rate(), {plan.ANY: float("inf")}
-    rates = plan.Rates({plan.ANY: per_s}, endless, endless, per_s, float("inf"), float("inf"))
+    rates = plan.Rates({plan.ANY: per_s}, {}, endless, per_s, float("inf"), float("inf"))
     seconds = plan.step_s(plan.work_of(offered.header(), Cells(DEPTH)), rates, 1, DEPTH)
     return f"about {format_rate(1 / seconds)} tokens/s (from the {per_s / 1e9:.0f} GB/s of this memory, measured now)"
 

@@ -60,7 +60,8 @@ class PartialFile:
         """Reads what there is. Raises: `OSError`."""
         self._sha = hashlib.sha256()
         self.n_bytes = 0
-        self._file: BinaryIO = path.open("a+b")
+        # A chunk is written at once: in memory, a file stays in pages of the size of its writes (`llamacpp/pages.py`).
+        self._file: BinaryIO = path.open("a+b", buffering=2 * CHUNK_BYTES)
         self._file.seek(0)
         while chunk := self._file.read(CHUNK_BYTES):
             self._sha.update(chunk)
@@ -76,6 +77,7 @@ class PartialFile:
             self._file.write(piece)
             self._sha.update(piece)
             self.n_bytes += len(piece)
+        self._file.flush()
 
     def clear(self) -> None:
         """Begin again. Raises: `OSError`."""
