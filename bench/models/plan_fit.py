@@ -30,7 +30,7 @@ from bench.rig import machine
 from shepherd.cli.command.plan import formats
 from shepherd.engine.llamacpp import library
 from shepherd.measure.space import Candidate
-from shepherd.measure.speed import measured_rates
+from shepherd.measure.speed import measured_rates, median
 from shepherd.measure.trial import CROWD_DEPTH, N_PARALLEL, Run, Workload, measure
 from shepherd.models import gguf, plan
 from shepherd.models.sizing import Cells, fit
@@ -44,7 +44,6 @@ WORK = Workload(depth=512, n_generate=16, parallel=True)
 MEMORY = Cells(1024, n_seq=4)
 AIM = 0.15
 REPEAT_S = 2.0
-CROWDS = (2, N_PARALLEL, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +61,14 @@ def speeds(path: Path, n_threads: int, rates: plan.Rates, *, by_clock: bool) -> 
     work = plan.work_of(gguf.read_header(path), Cells(WORK.n_ctx))
     workload = replace(WORK, n_busy=0 if by_clock else n_threads)
 
-    def medians(users: int, workload: Workload) -> Run:
+    def run_of(users: int, depth: int) -> Run:
         candidate = Candidate(n_threads=n_threads, sequences=users)
-        runs = measure(path, candidate, workload, timeout_s=600, repeat_s=REPEAT_S)
+        runs = measure(path, candidate, replace(workload, depth=depth), timeout_s=600, repeat_s=REPEAT_S)
         assert not runs[0].problem, runs[0].problem
-        names = ("prompt", "empty", "deep", "parallel")
-        return Run(**{name: statistics.median(getattr(run, name) for run in runs) for name in names})
+        return median(runs)
 
-    alone = medians(N_PARALLEL, workload)
-    shallow = replace(workload, depth=CROWD_DEPTH)
-    crowds = {users: alone if users == N_PARALLEL else medians(users, shallow) for users in CROWDS}
+    alone = run_of(N_PARALLEL, WORK.depth)
+    crowds = {2: run_of(2, CROWD_DEPTH), N_PARALLEL: alone, 8: run_of(8, CROWD_DEPTH)}
     return {
         "decode, empty (tokens/s)": Pair(1 / plan.step_s(work, rates, 1, 0), alone.empty),
         "decode, 512 deep (tokens/s)": Pair(1 / plan.step_s(work, rates, 1, WORK.depth), alone.deep),

@@ -201,7 +201,7 @@ def stored(header: gguf.Header, n_threads: int | None, cache_folder: Path) -> Me
             continue
         if runs := [run for run in progress.of(progress.start) if min(run.prompt, run.empty, run.deep) > 0]:
             cells = Cells(progress.workload.n_ctx)
-            return Measured(plan.work_of(header, cells), progress.workload.depth, _median(runs))
+            return Measured(plan.work_of(header, cells), progress.workload.depth, median(runs))
     return None
 
 
@@ -209,7 +209,8 @@ def _times(table: Mapping[str, float], factor: float) -> dict[str, float]:
     return {kind: factor * rate for kind, rate in table.items()}
 
 
-def _median(runs: Sequence[Run]) -> Run:
+def median(runs: Sequence[Run]) -> Run:
+    """Of each speed."""
     return Run(**{speed: statistics.median(getattr(run, speed) for run in runs) for speed in _SPEEDS})
 
 
@@ -279,7 +280,7 @@ def measured_rates(
                 )
             if problem := found[0].problem:
                 raise EngineError(f"the speed of this machine cannot be measured: {problem}")
-            runs[each.key] = _median(found)
+            runs[each.key] = median(found)
             child.keep(file, {"format": FORMAT, "runs": {key: asdict(run) for key, run in runs.items()}})
 
     def measured(each: _Question) -> Measured:

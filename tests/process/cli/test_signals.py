@@ -14,7 +14,7 @@ from tests.in_time import PATIENCE_S
 NAMES = ["SIGINT", "SIGTERM", "SIGHUP"]
 
 HEAD = """
-import asyncio, os, select, signal, sys, threading, time
+import asyncio, os, signal, sys, threading, time
 from shepherd.cli import signals
 
 number = signal.Signals[sys.argv[1]]

@@ -45,16 +45,16 @@ def answered(rates: plan.Rates, done: plan.Work, depth: int) -> Measured:
 
 @settings(max_examples=cases.examples(40), deadline=None)
 @given(
-    st.tuples(st.floats(2e9, 5e11), st.floats(0.2, 5.0)), st.floats(0.1, 1.0), st.floats(1e-7, 1e-4),
+    st.tuples(st.floats(2e9, 5e11), st.floats(2e9, 5e11)), st.floats(0.1, 1.0), st.floats(1e-7, 1e-4),
     st.tuples(st.floats(0.0, 2.0), st.floats(0.0, 2000.0)),
 )  # fmt: skip
 def test_the_rates_give_back_what_was_measured(
     works: dict[str, plan.Work], speeds: tuple[float, float], share: float, layer_s: float, pace: tuple[float, float]
 ) -> None:
     """A processor, whose attention is bound by arithmetic: what it shows is what `plan` foresees with its rates."""
-    first, times = speeds
-    weights = {"q8_0": first, "q4_K": times * first, "": min(1.0, times) * first}
-    prompt = {kind: (6 + share) * value for kind, value in weights.items()}
+    first, second = speeds
+    weights = {"q8_0": first, "q4_K": second, "": min(speeds)}
+    prompt = {kind: 20 * value for kind, value in weights.items()}
     several = {kind: plan.Several(pace[0] / value, pace[1] / value) for kind, value in weights.items()}
     flops = share * first
     true = plan.Rates(weights, several, prompt, 1e15, flops, 3 * flops, layer_s)
@@ -65,10 +65,14 @@ def test_the_rates_give_back_what_was_measured(
     found = speed.rates_from(wide, short, long, answered(true, works["flat q8_0"], 64))
     assert found.attention == pytest.approx(true.attention, rel=1e-3)
     assert found.attention_prompt == pytest.approx(true.attention_prompt, rel=0.15)
-    for each in (*wide.values(), *short.values(), *long):
+    for each in (*wide.values(), *long):
         again = answered(found, each.work, each.depth).run
         for name in ("prompt", "empty", "deep", "parallel"):
             assert getattr(again, name) == pytest.approx(getattr(each.run, name), rel=0.05), name
+    for each in short.values():  # it tells of several users alone
+        shown, foreseen = (plan.step_s(each.work, rates, N_PARALLEL, CROWD_DEPTH) - plan.step_s(each.work, rates, 1, 0)
+                        for rates in (true, found))  # fmt: skip
+        assert foreseen == pytest.approx(shown, rel=0.05)
 
 
 def test_what_was_measured_of_the_model_itself_is_given_back(works: dict[str, plan.Work]) -> None:

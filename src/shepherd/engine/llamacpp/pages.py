@@ -15,6 +15,7 @@ has written in pieces, as `cp` or a download does, stays in pages of that size w
 from __future__ import annotations
 
 import ctypes
+import functools
 import logging
 import mmap
 import os
@@ -45,13 +46,16 @@ def read_in_large_pages(path: Path) -> bool:
     try:
         large = int(_SIZE.read_text())
         with path.open("rb") as file:
-            return _read_again(file.fileno(), path, large)
+            is_read_again = _read_again(file.fileno(), large)
     except (OSError, ValueError) as error:
         logger.debug("the pages of %s stay as they are: %s", path.name, error)
         return False
+    if is_read_again:
+        logger.info("%s was in memory in small pages, and has been read again in large ones", path.name)
+    return is_read_again
 
 
-def _read_again(file: int, path: Path, large: int) -> bool:
+def _read_again(file: int, large: int) -> bool:
     facts = os.fstat(file)
     size = facts.st_size
     # Of others' files, the system does not say what is in memory.
@@ -68,7 +72,6 @@ def _read_again(file: int, path: Path, large: int) -> bool:
     if n_large < part / 2 or expected_s > MOST_S:
         return False
     _load(file, 0, size, large)
-    logger.info("%s was in memory in small pages, and has been read again in large ones", path.name)
     return True
 
 
@@ -123,6 +126,7 @@ def _mapped(file: int, start: int, size: int) -> Iterator[int]:
         libc.munmap(address, size)
 
 
+@functools.cache
 def _libc() -> ctypes.CDLL:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p

@@ -99,7 +99,7 @@ class Weights:
         of them is lost, and waits without end for one that hangs.
         vocab_only: no weights; what they are computed with is not known then, only the vocabulary and the metadata.
 
-        Raises: `EngineError` with the library's reason if the file cannot be loaded; as `rpc.probe`.
+        Raises: `EngineError` with the library's reason if the file cannot be loaded; as `gguf.shards`, `rpc.probe`.
         """
         log = start_library()
         log.errors.clear()
