@@ -5,6 +5,7 @@ import sys
 
 import psutil
 import pytest
+from tests.in_time import becomes_true
 
 from shepherd.process.tree import MARK, ProcessTree, exit_code_of, start
 
@@ -18,6 +19,8 @@ def test_the_end_of_a_tree_is_that_of_a_daemon_whose_parent_has_ended() -> None:
         tree = ProcessTree(process.pid, "mine")
         assert process.stdout is not None
         daemon = psutil.Process(int(process.stdout.readline()))
+        # Linux closes the pipe that `Popen` waits for before the new program has its environment.
+        assert becomes_true(lambda: bool(daemon.environ()))
         assert daemon.environ()[MARK] == "outer mine", "a Shepherd in this one finds its own as well"
         assert tree.end(0.0)
         assert tree.background == ["sleep 60"]
