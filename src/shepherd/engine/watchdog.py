@@ -12,6 +12,7 @@ Time is counted in the watchdog's own steps, so a stopped process or a sleeping 
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from collections.abc import Callable
@@ -117,10 +118,27 @@ class Watchdog:
 
 def call_stack(thread: threading.Thread) -> str:
     """The call stack of a thread, outermost first, as `file:line function`; no values."""
-    frame: FrameType | None = sys._current_frames().get(thread.ident or 0)
+    frame: FrameType | None = _current_frames().get(thread.ident or 0)
     calls = []
     while frame is not None:
         code = frame.f_code
         calls.append(f"{Path(code.co_filename).name}:{frame.f_lineno} {code.co_name}")
         frame = frame.f_back
     return " > ".join(reversed(calls)) or "nowhere"
+
+
+_collector = threading.Lock()
+"""Two that switch the collector off and on in turn would leave it on for one of them."""
+
+
+def _current_frames() -> dict[int, FrameType]:
+    """As the function of `sys`, which holds the list of all threads: in CPython before 3.11.9, collecting garbage with
+    a `threading.local` meanwhile waits for that list, and the whole process stands still for ever (gh-106883)."""
+    with _collector:
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            return sys._current_frames()
+        finally:
+            if was_enabled:
+                gc.enable()
