@@ -10,6 +10,7 @@ computes every model.
 
 from __future__ import annotations
 
+import math
 import statistics
 import struct
 import tempfile
@@ -130,28 +131,38 @@ def rates_from(
     shallow, deep = long
     more_looked = plan.looked(deep.work, 1, deep.depth) - plan.looked(deep.work, 1, 0)
     attention = more_looked / _above(1 / deep.run.deep - 1 / deep.run.empty)
-    # Seconds of a prompt = tokens x a + compared x b, with the same a for both.
+    weights = {plan.ANY: math.inf}
+
+    def weighing_s(found: Measured, kind: str) -> float:
+        """What the weights in this format take of a token's time, with what layers cost whatever they compute."""
+        others_s = (_n_bytes(found.work) - _n_bytes(found.work, kind)) / weights[plan.ANY]
+        return 1 / found.run.empty - plan.looked(found.work, 1, 0) / attention - others_s
+
+    usual, first = next(iter(wide.items()))
+    for _ in range(2):  # norms have a format that is not measured: the second time they count at the slowest's rate
+        per_byte = weighing_s(first, usual) / _n_bytes(first.work, usual)
+        fixed_s = weighing_s(flat, usual) - _n_bytes(flat.work, usual) * per_byte
+        layer_s = max(0.0, fixed_s) / flat.work.n_layer
+        for kind, each in wide.items():
+            weighed_s = weighing_s(each, kind) - each.work.n_layer * layer_s
+            weights[kind] = _n_bytes(each.work, kind) / _above(weighed_s)
+        weights[plan.ANY] = _slowest(weights)
+
+    def prompting_s(found: Measured) -> float:
+        """What a prompt takes beside what layers cost whatever they compute."""
+        return found.depth / found.run.prompt - -(-found.depth // _UBATCH) * found.work.n_layer * layer_s
+
+    # This is tokens x a + compared x b, with the same a for both.
     ratio = deep.depth / shallow.depth
     more_compared = plan.compared(deep.work, deep.depth) - ratio * plan.compared(shallow.work, shallow.depth)
-    attention_prompt = more_compared / _above(deep.depth / deep.run.prompt - ratio * shallow.depth / shallow.run.prompt)
-    # What a layer costs whatever it computes: the flat model's time without its weights, which the wide one tells.
-    first = next(iter(wide.values()))
-    per_byte = 1 / first.run.empty / _n_bytes(first.work)
-    fixed_s = 1 / flat.run.empty - _n_bytes(flat.work) * per_byte - plan.looked(flat.work, 1, 0) / attention
-    layer_s = max(0.0, fixed_s) / flat.work.n_layer
-    weights, prompt, several = dict[str, float](), dict[str, float](), dict[str, plan.Several]()
-    looking = plan.Rates({}, {}, {}, 0.0, attention, attention_prompt)
+    attention_prompt = more_compared / _above(prompting_s(deep) - ratio * prompting_s(shallow))
+    prompt = dict[str, float]()
     for kind, each in wide.items():
-        work, run = each.work, each.run
-        layers_s = work.n_layer * layer_s
-        one_s = 1 / run.empty - plan.looked(work, 1, 0) / attention
-        weights[kind] = _n_bytes(work) / _above(one_s - layers_s)
-        n_steps = -(-each.depth // _UBATCH)
-        beside = plan.compared(work, each.depth) / attention_prompt + n_steps * layers_s
-        prompt[kind] = 2 * _n_values(work) * each.depth / _above(each.depth / run.prompt - beside)
-        several[kind] = _several(each, short[kind], looking, prompt[kind])
-    for table in (weights, prompt):  # the slowest stands for formats that were not measured
-        table[plan.ANY] = min(table.values())
+        computed_s = prompting_s(each) - plan.compared(each.work, each.depth) / attention_prompt
+        prompt[kind] = 2 * _n_values(each.work) * each.depth / _above(computed_s)
+    prompt[plan.ANY] = _slowest(prompt)
+    looking = plan.Rates({}, {}, {}, 0.0, attention, attention_prompt)
+    several = {kind: _several(each, short[kind], looking, prompt[kind]) for kind, each in wide.items()}
     several[plan.ANY] = max(several.values(), key=lambda each: each.value_s + each.row_s / WIDE.n_embd)
     return plan.Rates(weights, several, prompt, max(weights.values()), attention, attention_prompt, layer_s)
 
@@ -219,8 +230,15 @@ def _above(seconds: float) -> float:
     return max(seconds, 1e-9)
 
 
-def _n_bytes(work: plan.Work) -> float:
-    return sum(amount.n_bytes for found in (work.shared, work.last) for amount in found.values())
+def _slowest(rates: Mapping[str, float]) -> float:
+    """It stands for formats that were not measured."""
+    return min(rate for kind, rate in rates.items() if kind != plan.ANY)
+
+
+def _n_bytes(work: plan.Work, only: str = "") -> float:
+    """Of the weights, or of those in one number format."""
+    amounts = (each for found in (work.shared, work.last) for each in found.items())
+    return sum(amount.n_bytes for kind, amount in amounts if only in ("", kind))
 
 
 def _n_values(work: plan.Work, *, last: bool = False) -> float:
