@@ -24,7 +24,7 @@ from shepherd.memory.recall.recall import OPENING as MEMORY
 from training import first_hour, new_tools, own_tools, small_talk
 from training.chat import Chat, Spec, calls, result, says
 from training.draw import Draw, cap
-from training.fact import UNKNOWN, Fact, acknowledgement, fact, facts, near, question, statement, together
+from training.fact import UNKNOWN, Fact, acknowledgement, again, fact, facts, near, question, statement, together
 
 SYSTEMS = ("You are a helpful assistant.", "You are Lamb, a helpful assistant.", "You are Lamb.", "Answer briefly.")
 NO_TOOL = "I have no tool for that."
@@ -182,7 +182,10 @@ def told_and_asked(draw: Draw) -> Chat:
         old += told
         wanted = draw.pick(told)
         joined = " and ".join(each.clause for each in told) if draw.often(0.5) else together(told).rstrip(".")
-        greeting = draw.of("", "", "", "Hi. ", "Hello! ", "Hey, ", "Good morning. ")
+        greeting = draw.of(
+            "", "", "", "", "", "Hi. ", "Hello! ", "Hey, ", "Good morning. ", "Hey! ", "Hi! ", "Hi, ", "hi, ",
+            "Hello. ", "Hello, ", "Good evening. ", "Hey there! ", "Hi Lamb, ", "Hello Lamb! ", "Hi there, ", "hey! ",
+        )  # fmt: skip
         said = f"{greeting}{cap(joined) if not greeting.endswith(', ') else joined}."
         if draw.often(0.22):
             made.ask(said, says(f"Got it. {told[0].answer}" if len(told) == 1 else "Got it."))
@@ -192,22 +195,140 @@ def told_and_asked(draw: Draw) -> Chat:
     return made
 
 
+CHANGES = (
+    "{C} now.", "Now {c}.", "No, {c}.", "{C}.", "From now on {c}.", "Sorry, {c}.", "Actually, {c}.", "{c} now",
+    "Correction: {c}.", "That has changed: {c}.", "It has changed. {C}.", "I was wrong, {c}.", "No, wait, {c}.",
+    "Since today {c}.", "Please note that {c} now.", "That was wrong. {C}.", "Update: {c}.", "Oh, {c} now.",
+    "As of today {c}.", "Change that: {c}.", "News: {c}.", "{C}, not what I said.", "By now {c}.", "now {c}",
+)  # fmt: skip
+
+
 def changed(draw: Draw) -> Chat:
-    """A fact is told, then told again with another value: the newer one counts."""
+    """Facts are told, then told again with other values, at once or turns later: the newest ones count."""
     made = begun(draw, memory_tools(draw))
-    others = facts(draw, draw.whole(0, 3))
+    told = facts(draw, draw.whole(1, 4))
+    tell(draw, made, told)
+    for _ in range(draw.weighted(((1, 55), (2, 30), (3, 15)))):
+        if draw.often(0.4):
+            ask(draw, made, draw.pick(told))
+        interlude(draw, made, 0.2)
+        at = draw.whole(0, len(told) - 1) if draw.often(0.4) else 0
+        told[at] = new = again(draw, told[at])
+        made.ask(statement(draw, new, CHANGES), says(f"Got it. {new.answer}"))
+        for _ in range(draw.whole(0, 2)):
+            interlude(draw, made, 0.3)
+        if draw.often(0.75):
+            ask(draw, made, new)
+    for _ in range(draw.whole(1, 4)):
+        ask(draw, made, draw.pick(told))
+        interlude(draw, made, 0.1)
+    return made
+
+
+def two_people(draw: Draw) -> Chat:
+    """Two relatives or animals in one sentence, and questions about them."""
+    made = begun(draw, memory_tools(draw))
     while True:
-        kind = draw.of("name", "home", "work", "name", "home")
-        first, second = fact(draw, kind), fact(draw, kind)
-        if first.value != second.value:
+        one, other = (fact(draw, draw.of("family", "family", "pet")) for _ in range(2))
+        if one.about[0] != other.about[0] and one.value != other.value:
             break
-    tell(draw, made, [first, *others])
-    made.ask(draw.wording((f"{second.begun} now.", f"Now {second.clause}.", f"No, {second.clause}.",
-    f"{second.begun}.",
-                           f"From now on {second.clause}.", f"Sorry, {second.clause}.")),
-                           says(f"Got it. {second.answer}"))  # fmt: skip
+    short = {"a": one.about[0], "v": one.value, "b": other.about[0], "w": other.value}
+    said = draw.wording(PAIRS).format(**short) if draw.often(0.7) else f"{one.begun} and {other.clause}."
+    first = draw.of(one, other)
+    if draw.often(0.5):
+        made.ask(f"{said} {first.questions[0]}", says(first.answer))
+    else:
+        made.ask(said, says("Got it."))
+        ask(draw, made, first)
     interlude(draw, made, 0.2)
-    ask(draw, made, second)
+    for _ in range(draw.whole(1, 3)):
+        ask(draw, made, draw.of(one, other))
+    return made
+
+
+PAIRS = (
+    "My {a} is called {v} and my {b} is called {w}.", "My {a} is {v} and my {b} is {w}.",
+    "My {a} is {v}, my {b} is {w}.",
+    "My {a} is called {v}, my {b} {w}.", "My {a} is called {v} and my {b} {w}.", "I have a {a} {v} and a {b} {w}.",
+    "I have a {a} called {v} and a {b} called {w}.", "My {a} {v} has met my {b} {w}.",
+    "{v} is my {a}, {w} is my {b}.",
+    "{v} is my {a} and {w} is my {b}.", "My {a} and my {b} are called {v} and {w}.", "My {a}: {v}. My {b}: {w}.",
+    "We call my {a} {v} and my {b} {w}.", "My {a} is named {v}, and my {b} is named {w}.",
+    "The name of my {a} is {v} and that of my {b} is {w}.", "My {a} {v} and my {b} {w} live with me.",
+)  # fmt: skip
+
+
+def who(draw: Draw) -> Chat:
+    """Who the user is, in words; and the commands that say something alike."""
+    tools = toolset(draw, ("execute_command",), n_tools(draw)) if draw.often(0.4) else [
+        spec for name, spec in own_tools.specs().items() if name in {*TINY_TOOLS, "execute_command"}
+    ]  # fmt: skip
+    made = begun(draw, tools, share=0.15)
+    told = fact(draw, "name")
+    if draw.often(0.8):
+        made.ask(statement(draw, told, TELLINGS), says(acknowledgement(draw, told)))
+        known = True
+    else:
+        known = False
+    for _ in range(draw.whole(2, 6)):
+        kind = draw.weighted((("ask", 40), ("run", 40), ("self", 20)))
+        if kind == "ask" and known:
+            ask(draw, made, told)
+        elif kind == "self":
+            made.ask(small_talk.typed(draw, "self"), says(small_talk.ANSWERS["self"]))
+        else:
+            run = own_tools.execute_command(draw)
+            made.ask(run.said, *run.messages())
+    return made
+
+
+def kept(draw: Draw) -> Chat:
+    """A fact is saved, looked up, saved anew and forgotten, by its key."""
+    tools = (
+        toolset(draw, ("set_fact", "get_fact", "clear_fact"), n_tools(draw)) if draw.often(0.4) else chat_tools(draw)
+    )
+    made = begun(draw, tools, share=0.15)
+    values: dict[str, str] = {}
+    keys = list(dict.fromkeys(draw.word() for _ in range(draw.whole(1, 3))))
+    for _ in range(draw.whole(4, 9)):
+        key = draw.pick(keys)
+        step = draw.weighted((("save", 25 if key in values else 90), ("look up", 50), ("forget", 15)))
+        match step:
+            case "save":
+                asked = own_tools.save(draw, key, draw.value())
+                values[key] = str(asked.steps[0][0][0].arguments["value"])
+            case "look up":
+                asked = own_tools.look_up_of(draw, key, values.get(key))
+            case _:
+                asked = own_tools.forget_of(draw, key, is_found=values.pop(key, None) is not None)
+        made.ask(asked.said, *asked.messages())
+        interlude(draw, made, 0.1)
+    return made
+
+
+def session(draw: Draw) -> Chat:
+    """All kinds of things in any order, with the tools of a chat."""
+    made = begun(draw, chat_tools(draw), share=0.15)
+    told: list[Fact] = []
+    for _ in range(draw.whole(6, 16)):
+        kind = draw.weighted((("tool", 42), ("talk", 26), ("world", 8), ("tell", 12), ("ask", 12)))
+        match kind:
+            case "tool":
+                asked = own_tools.request(draw)
+                if asked.needs != ("search_memory",) and all(has_tool(made, name) for name in asked.needs):
+                    made.ask(asked.said, *asked.messages())
+            case "tell":
+                new = facts(draw, 1, but=told)
+                told += new
+                tell(draw, made, new)
+            case "ask" if told:
+                ask(draw, made, draw.pick(told))
+            case "world":
+                said, answer = small_talk.unknown(draw)
+                made.ask(said, says(answer))
+            case _:
+                said, answer = draw.of(small_talk.small_talk, small_talk.small_talk, small_talk.small_sum)(draw)
+                made.ask(said, says(answer))
     return made
 
 
@@ -464,7 +585,7 @@ def evicted(draw: Draw) -> Chat:
 KINDS: tuple[tuple[Maker, float], ...] = (
     (small_talk.chat, 11), (small_talk.sums, 7), (unasked, 6), (recall, 17), (told_and_asked, 7), (changed, 3),
     (absent, 4), (own, 22), (without_tool, 2), (new, 24), (with_memory, 4), (quoted, 1), (digested, 3), (evicted, 3),
-    (long, 2),
+    (long, 2), (two_people, 2), (who, 2), (kept, 2), (session, 7),
 )  # fmt: skip
 """How often each kind comes, by conversations; by tokens, `long` is a sixth."""
 BEGINNING: tuple[tuple[Maker, float], ...] = (
@@ -474,7 +595,7 @@ BEGINNING: tuple[tuple[Maker, float], ...] = (
 FINISHING: tuple[tuple[Maker, float], ...] = (
     (small_talk.chat, 16), (small_talk.sums, 9), (unasked, 9), (recall, 13), (told_and_asked, 7), (changed, 2),
     (absent, 4), (own, 12), (in_chat, 22), (without_tool, 3), (new, 14), (with_memory, 4), (quoted, 1), (digested, 2),
-    (evicted, 2),
+    (evicted, 2), (two_people, 2), (who, 2), (kept, 2), (session, 10),
 )  # fmt: skip
 """The mix of the last tokens: what a chat with this model is made of."""
 

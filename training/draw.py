@@ -48,6 +48,12 @@ ENGLISH = (
     "My {noun} is in {place}, not in {place}.", "If the {noun} is {adjective}, {verb} the {noun}.",
     "It is {adjective} and {adjective} today.", "To do: {noun}, {noun}, {noun}", "# {noun}", "# {adjective} {noun}",
     "- {verb} the {noun}", "A {adjective} {noun} for {name}.", "Nothing is as {adjective} as the {noun} of {name}.",
+    "see you at {n}", "see you at the {noun} in {place}", "feed the {noun}", "call {name} at {n}", "pay the {noun}",
+    "go to the {noun} in {place}", "meet {name} in {place} at {n}", "send the {noun} to {name}", "add {n} {noun}s",
+    "come to {place} on {day}", "the {noun} is in the {noun}", "bring the {noun} to the {noun}", "back at {n}",
+    "{name} is at the {noun}", "say hello to {name}", "put the {noun} into the {noun}", "{verb} the {noun}",
+    "lunch with {name} at {n}", "a {adjective} {noun}", "water the {noun}s", "thank {name} for the {noun}",
+    "be in {place} at {n} on {day}", "from {place} to {place} in {n} hours", "change the {noun} to {adjective}",
 )  # fmt: skip
 """Sentences with parts: see `Draw.english`."""
 
@@ -183,6 +189,8 @@ class Draw:
             lambda: f"{self.invented()}-{self.invented()}-{self.digits(2)}",
             lambda: f"{self.invented()}_{self.pick(COMMON)}{self.digits(self.whole(1, 3))}",
             lambda: of(UPPER + LOWER + DIGITS, 5, 10),
+            lambda: self.pick(COMMON) + self.digits(self.whole(1, 4)),
+            lambda: cap(self.pick(COMMON)) + self.digits(self.whole(1, 4)),
         )
 
     def file(self) -> str:
@@ -256,7 +264,9 @@ class Draw:
             "end": lambda: self.of("", ".", "!"), "who": lambda: self.made(self.name, self.word),
             "hello": lambda: self.of("Hello", "Hello,", "Hi", "Hi,", "hello", "Good morning,"),
         }  # fmt: skip
-        return cap(_PART.sub(lambda part: parts[part[1]](), self.pick(ENGLISH)))
+        made = self.pick(ENGLISH)
+        said = _PART.sub(lambda part: parts[part[1]](), made)
+        return said if made[0].islower() and self.often(0.7) else cap(said)
 
     def sentence(self) -> str:
         return self.made(

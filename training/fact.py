@@ -40,13 +40,19 @@ KINDS: dict[str, tuple[float, Kind]] = {
         ("What is my name?", "What's my name?", "Who am I?", "What am I called?", "What should you call me?",
          "Say my name.", "How am I called?", "Do you know my name?",
          "My name?", "What did I say my name is?", "my name, what was it?", "What name did I give you?", "name?",
-         "Tell me who I am.", "Who is talking to you?", "Do you remember what I am called?", "What do people call me?",
+         "Tell me who I am.", "Who is talking to you?", "Do you remember what I am called?",
+         "What do people call me?",
          "my name pls", "By which name do I go?", "You remember my name, right?", "Which name is mine?",
          "So who am I?", "What name do I have?", "How do people call me?", "Could you give me my name?",
          "Can you say who I am?", "what's the name I told you?", "My name is what?", "Tell me how I am called.",
          "I am who?",
          "name please", "Did I tell you my name?", "Which name did I mention?", "And what was I called again?",
-         "do u know who i am", "What do my friends call me?"),
+         "do u know who i am", "What do my friends call me?", "Whoami?", "who am I", "Who am I again?",
+         "Who am I to you?", "whats my name", "whats my name?", "tell me my name", "Tell me my name, please.",
+         "Please tell me my name.", "say my name please", "Can you tell me my name?", "can you say my name?",
+         "Could you tell me who I am?", "do you know my name", "Do you know who I am?", "Do you remember me?",
+         "do you remember my name?", "remember my name?", "What was my name?", "what was my name again",
+         "Now what is my name?", "what do you call me?", "You know who I am?", "I forgot who I am."),
         ("what my name is", "who I am",
          "what I am called", "what my name was", "what you should call me", "which name I have",
          "how I am called"), "my name", "Your name is {v}.", "name")),
@@ -60,7 +66,8 @@ KINDS: dict[str, tuple[float, Kind]] = {
          "we named our {a} {v}", "{v} is how my {a} is called"),
         ("What is my {a} called?", "What's my {a} called?", "What is my {s} name?", "What is the name of my {a}?",
          "How is my {a} called?", "What did I name my {a}?", "What's the name of my {a}?", "What do I call my {a}?",
-         "My {s} name?", "What was my {s} name again?", "my {s} name pls", "What name did I give my {a}?", "{a} name?",
+         "My {s} name?", "What was my {s} name again?", "my {s} name pls", "What name did I give my {a}?",
+         "{a} name?",
          "Do you remember what my {a} is called?", "Do you know my {s} name?", "my {a} is called what?",
          "Which name does my {a} have?", "My {a}, what is it called?", "What did I say my {a} is called?",
          "Tell me my {s} name.", "By which name does my {a} go?", "The name of my {a}?", "How did I call my {a}?",
@@ -87,7 +94,8 @@ KINDS: dict[str, tuple[float, Kind]] = {
          "My {a}, what is the name?", "Tell me my {s} name.", "By which name does my {a} go?",
          "How do they call my {a}?", "What name has my {a}?", "The name of my {a}?",
          "What name did I give for my {a}?", "Which person is my {a}?", "name of my {a}", "Say my {s} name.",
-         "My {s} name is what?", "Did I tell you my {s} name?", "Can you give me the name of my {a}?", "who's my {a}?",
+         "My {s} name is what?", "Did I tell you my {s} name?", "Can you give me the name of my {a}?",
+         "who's my {a}?",
          "What do people call my {a}?", "What was my {a} called?", "You know who my {a} is, right?",
          "Could you give me my {s} name?"),
         ("what my {a} is called", "who my {a} is",
@@ -170,8 +178,10 @@ KINDS: dict[str, tuple[float, Kind]] = {
          "Which {a} is mine?", "Tell me my {a}.", "What do I have as my {a}?", "And my {a} was?",
          "Give me my {a} again.",
          "So what's my {a}?", "what was my {a} again", "Which {a} did I say I have?", "I forgot my {a}.",
-         "Did I tell you my {a}?", "What did I give as my {a}?", "Let me have my {a}.", "What do you have for my {a}?",
-         "What would my {a} be?", "Could I have my {a}, please?", "the {a} of mine?", "What do you know about my {a}?"),
+         "Did I tell you my {a}?", "What did I give as my {a}?", "Let me have my {a}.",
+         "What do you have for my {a}?",
+         "What would my {a} be?", "Could I have my {a}, please?", "the {a} of mine?",
+         "What do you know about my {a}?"),
         ("what my {a} is",
          "what my {a} was", "which {a} I have", "what I said my {a} is", "which {a} is mine",
          "what {a} I told you",), "my {a}", "Your {a} is {v}.", "{a}")),
@@ -300,7 +310,8 @@ BEFORE = (
 TELLING = (
     "{C}.", "{C}.", "{C}", "{c}", "By the way, {c}.", "FYI {c}.", "Just so you know, {c}.", "Hi, {c}.",
     "Note that {c}.",
-    "You should know that {c}.", "Hello! {C}.", "For your information: {c}.", "{C}!", "Well, {c}.", "{C}, by the way.",
+    "You should know that {c}.", "Hello! {C}.", "For your information: {c}.", "{C}!", "Well, {c}.",
+    "{C}, by the way.",
     "Just to let you know, {c}.", "So {c}.", "{C}, just so you know.", "Did I mention that {c}?",
     "I should say that {c}.", "Oh, and {c}.", "I wanted to tell you that {c}.", "Let me tell you: {c}.", "{C} btw",
     "As you may know, {c}.", "Okay, {c}.", "One thing: {c}.", "It's like this: {c}.", "I can tell you that {c}.",
@@ -321,7 +332,13 @@ TOLD_TO_REMEMBER = (
     "Remember this for later: {c}.", "{C}. Don't forget it.", "Commit to memory that {c}.",
     "Will you remember that {c}?", "{C}. Keep that in mind.", "Remember for me that {c}.", "Do not forget: {c}.",
     "Would you remember that {c}?", "Please memorize that {c}.", "For later, remember that {c}.",
-    "Be sure to remember that {c}.",
+    "Be sure to remember that {c}.", "remember {c}", "remember: {c}", "please remember {c}", "Please remember: {c}.",
+    "remember that {c}", "Remember this: {c}.", "remember this: {c}", "Can you remember this? {C}.",
+    "can you please remember that {c}", "Could you remember that {c}?", "dont forget that {c}", "dont forget: {c}",
+    "Don't forget: {c}.", "I want you to remember: {c}.", "I need you to remember that {c}.", "Keep in mind: {c}.",
+    "keep in mind that {c}", "Memorize: {c}.", "Lamb, remember that {c}.", "Hi, please remember that {c}.",
+    "Now remember that {c}.", "You have to remember that {c}.", "{C}, remember it.", "{C}. Please don't forget it.",
+    "Also remember that {c}.",
 )  # fmt: skip
 
 
@@ -334,6 +351,8 @@ class Fact:
     answer: str
     key: str
     value: str
+    about: tuple[str, str, str, str] = ("", "", "", "")
+    """The thing, the person, the owner, and the sort of the value."""
 
     @property
     def begun(self) -> str:
@@ -351,17 +370,34 @@ class Fact:
         return frozenset({self.topic, self.key, self.value})
 
 
-def fact(draw: Draw, kind: str = "") -> Fact:
+ON_A_DAY = ("{a} is on {v}", "{a} is on {v}", "{a} will be on {v}", "{a} takes place on {v}", "{a}: on {v}")
+CALLED = ("{a} is called {v}", "{a} is named {v}", "the name of {a} is {v}", "we call {a} {v}", "{a} has the name {v}")
+ASK_CALLED = (
+    "What is {a} called?", "What's the name of {a}?", "How is {a} called?", "What is the name of {a}?",
+    "what's {a} called", "Which name does {a} have?", "Do you know what {a} is called?",
+    "Tell me what {a} is called.",
+)  # fmt: skip
+
+
+def again(draw: Draw, old: Fact) -> Fact:
+    """The same with another value."""
+    while True:
+        new = fact(draw, old.kind, about=old.about)
+        if new.value != old.value:
+            return new
+
+
+def fact(draw: Draw, kind: str = "", *, about: tuple[str, str, str, str] | None = None) -> Fact:
     kind = kind or draw.weighted([(name, share) for name, (share, _) in KINDS.items()])
     row = KINDS[kind][1]
-    about, (sort, value) = "", ("", "")
+    thing, (sort, value) = "", ("", "")
     match kind:
         case "pet":
-            about, value = draw.pick(PETS), draw.person()
+            thing, value = draw.pick(PETS), draw.person()
         case "family":
-            about, value = draw.pick(FAMILY), draw.person()
+            thing, value = draw.pick(FAMILY), draw.person()
         case "favourite":
-            about = draw.pick(FAVOURITES) if draw.often(0.75) else draw.word()
+            thing = draw.pick(FAVOURITES) if draw.often(0.75) else draw.word()
             value = draw.word() if draw.often(0.6) else draw.value()
         case "name":
             value = draw.name() if draw.often(0.7) else draw.person()
@@ -372,25 +408,34 @@ def fact(draw: Draw, kind: str = "") -> Fact:
         case "likes" | "plays":
             value = draw.made(draw.word, draw.name)
         case _:
-            about, (sort, value) = draw.noun() if kind != "of" else draw.pick(NOUNS), draw.kind_and_value()
-    slots = {
-        "a": about, "s": f"{about}'s", "v": value, "n": draw.name(),
-        "o": draw.made(draw.name, lambda: f"the {draw.pick(NOUNS)}"),
-    }  # fmt: skip
+            thing, (sort, value) = draw.noun() if kind != "of" else draw.pick(NOUNS), draw.kind_and_value()
+    person, owner = draw.name(), draw.made(draw.name, lambda: f"the {draw.pick(NOUNS)}")
+    if about is not None:
+        thing, person, owner, before = about
+        while sort != before:
+            sort, value = draw.kind_and_value()
+    slots = {"a": thing, "s": f"{thing}'s", "v": value, "n": person, "o": owner}
+    told = draw.wording(row.told)
     asked = [draw.wording(row.asked) for _ in range(4)]
     asked.append(draw.wording(AROUND).format(draw.pick(row.embedded)))
     if row.noun:
         asked.append(draw.wording(ABOUT).format(row.noun))
         if sort == "date":
             asked += [f"When is {row.noun}?"] * 2
+            if kind in {"mine", "the"} and draw.often(0.5) and ":" not in value:
+                told = draw.wording(ON_A_DAY).replace("{a}", row.noun)
+        if sort == "name" and kind in {"mine", "the"} and draw.often(0.4):
+            told = draw.wording(CALLED).replace("{a}", row.noun)
+            asked += [draw.wording(ASK_CALLED).replace("{a}", row.noun) for _ in range(2)]
     questions = tuple(cap(each.format(**slots)) for each in asked)
     return Fact(
         kind,
-        draw.wording(row.told).format(**slots),
+        told.format(**slots),
         questions,
         cap(row.answer.format(**slots)),
         row.key.format(**slots),
         value,
+        (thing, person, owner, sort),
     )
 
 
@@ -433,7 +478,7 @@ def question(draw: Draw, each: Fact) -> str:
     style = draw.weighted((("plain", 68), ("small", 14), ("open", 8), ("before", 7), ("thanks", 3)))
     if style == "small":
         return asked[0].lower() + asked[1:]
-    if style == "open":
+    if style == "open" and asked != "Whoami?":  # that would be the command
         return asked.rstrip("?.")
     if style == "before":
         before = draw.wording(BEFORE)

@@ -84,7 +84,8 @@ BEFORE_ORDER = (
     "Be so kind and ", "Try to ", "Do me a favour and ", "I need your help: ", "Next task: ", "One more thing: ",
 )  # fmt: skip
 BEFORE_ANY = (
-    "Hi. ", "Hello! ", "Hey, ", "Ok, ", "Now, ", "Hey Lamb, ", "Lamb, ", "Hi Lamb, ", "Hello Lamb. ", "ok, ", "Okay. ",
+    "Hi. ", "Hello! ", "Hey, ", "Ok, ", "Now, ", "Hey Lamb, ", "Lamb, ", "Hi Lamb, ", "Hello Lamb. ", "ok, ",
+    "Okay. ",
     "So, ", "so ", "Well, ", "Alright, ", "Good. ", "Great, ", "Thanks. ", "Thank you. ", "Cool, ", "Good morning. ",
     "And ", "and ", "Hm, ", "Right, ", "Sorry, ", "Yo, ", "Fine, ",
 )  # fmt: skip
@@ -146,7 +147,9 @@ def missing(draw: Draw, path: str) -> tuple[str, str]:
 
 def text_of_file(draw: Draw) -> str:
     lines = [draw.made(draw.sentence, draw.phrase, draw.value, lambda: line_of_code(draw))
-             for _ in range(draw.weighted(((1, 60), (2, 25), (3, 15))))]  # fmt: skip
+             for _ in range(draw.weighted(((1, 50), (2, 24), (3, 14), (4, 8), (6, 4))))]  # fmt: skip
+    if draw.often(0.1):
+        lines = [f"{draw.name()},{draw.whole(1, 99)}" for _ in lines]
     return ended(draw, "\n".join(lines))
 
 
@@ -156,7 +159,7 @@ def ended(draw: Draw, text: str) -> str:
 
 
 def quoted(draw: Draw, text: str) -> str:
-    return draw.of(f'"{text}"', f'"{text}"', text, f"'{text}'")
+    return draw.of(f'"{text}"', f'"{text}"', text, text, f"'{text}'")
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -165,7 +168,8 @@ def quoted(draw: Draw, text: str) -> str:
 def list_directory(draw: Draw) -> Request:
     low, high = draw.weighted((((1, 7), 60), ((8, 15), 25), ((16, 30), 15)))
     n = draw.whole(low, high)
-    entries = sorted({draw.made(draw.file, draw.file, lambda: draw.word() + "/").split("/", 1)[0] for _ in range(n)})
+    names = (draw.made(draw.file, draw.file, lambda: f"{draw.word()}/") for _ in range(n))
+    entries = sorted({f"{name.split('/', 1)[0]}/" if "/" in name else name for name in names})
     came = "\n".join(entries)
     if draw.often(0.45):
         here = (
@@ -242,6 +246,16 @@ READ = (
     "could I have the text of {}", "What do we have in {}?", "Fetch the text of the file {}", "text of {} please",
     "I wonder what {} says", "Take {} and read it to me", "Present the content of {}",
     "the file {}, what does it say?",
+    "read {}", "read the file {}", "read file {}", "Read me {}", "read {} for me", "open {}", "open the file {}",
+    "print {}", "print the file {}", "print the content of {}", "Show {}", "show file {}", "show the file {}",
+    "show me {}", "show me the file {}", "Show me the content of {}", "show contents of {}", "display {}",
+    "cat {} please",
+    "what is in {}", "what is in {}?", "whats in {}", "whats in {}?", "What's in the file {}?", "what does {} say",
+    "what does the file {} say?", "What is written in the file {}?", "whats written in {}", "What's written in {}?",
+    "what stands in the file {}", "what does {} contain?", "What are the contents of {}?", "What text is in {}?",
+    "Can you read {}?", "Can you read {} for me?", "can you open {}", "Can you show me {}?", "Could you open {}?",
+    "Could you show me what is in {}?", "I want you to read {}", "Tell me what {} says", "tell me what's in {}",
+    "Please open {}", "less {}", "more {}", "type {}", "Give me the content of {}",
 )  # fmt: skip
 
 IN_FILE = (
@@ -291,6 +305,7 @@ def line_of_code(draw: Draw) -> str:
         lambda: f"{draw.pick('abcnxyz')} = {draw.whole(0, 99)}",
         lambda: f'print("{draw.phrase(2)}")',
         lambda: f"print({draw.whole(0, 999)})",
+        lambda: f"{draw.name()},{draw.whole(1, 99)}",
         lambda: f"import {draw.word()}",
         lambda: f"# {draw.phrase()}",
     )
@@ -300,7 +315,8 @@ def write_file(draw: Draw) -> Request:
     path = draw.path()
     text = draw.made(draw.sentence, draw.value, draw.phrase, draw.phrase, lambda: line_of_code(draw))
     wordings = (
-        "Write {q} to {p}", "Save {q} in the file {p}", "Create the file {p} with the content {t}", "Write to {p}: {t}",
+        "Write {q} to {p}", "Save {q} in the file {p}", "Create the file {p} with the content {t}",
+        "Write to {p}: {t}",
         "Put {q} into {p}", "Create a file {p} containing {t}", "Create {p} with the text {q}",
         "Make a file {p} with {q} in it",
         "Create a file called {p} with the text {t}", "Write a file {p} that says {q}", "Save the text {t} as {p}",
@@ -330,6 +346,14 @@ def write_file(draw: Draw) -> Request:
         "a file {p} please, its text: {t}", "Make {p}, write in it: {t}", "Create the text file {p}. Content: {t}",
         "Put the line {q} into the new file {p}", "Store {q} under {p}", "to {p} write {t}", "Write out {q} to {p}",
         "Make it so that {p} says {q}",
+        "Save the text {t} in {p}", "save the text {t} in {p}", "Save {t} in {p}", "Write {t} into {p}",
+        "Put {t} into {p}", "Create a new file {p} that says {t}", "create a new file {p} that says {q}",
+        "Create a file {p} that says {q}", "Create {p} that says {t}", "Create {p} saying {q}", "Make {p} say {q}",
+        "Create a file {p} with the text {t}", "Create a file named {p} with {q}", "create file {p} with {t}",
+        "create file {p} with content {q}", "create a file {p} with the line {q}", "make a file {p} with {q}",
+        "make a new file {p} containing {q}", "Add a new file {p} with the text {q}", "write a file {p} with {q}",
+        "write {t} into the file {p}", "write the line {q} to {p}", "Save {q} to the file {p}", "Save {q} into {p}",
+        "store the line {q} in {p}", "I want a file {p} with the text {q}", "I want a file called {p} that says {t}",
     )  # fmt: skip
     said = polite(draw, draw.wording(wordings)).format(q=quoted(draw, text), t=text, p=path)
     call = {"path": path, "content": text}
@@ -346,8 +370,10 @@ def append(draw: Draw) -> Request:
     path, text, line = draw.path(), text_of_file(draw), draw.made(draw.sentence, draw.phrase, draw.value)
     wordings = (
         "Add the line {q} to {p}", "Append {q} to {p}", "Add {q} to {p}", "Append the line {q} to the file {p}",
-        "Add a line to {p}: {t}", "Write {q} at the end of {p}", "Put {q} at the end of {p}", "Add {q} to the file {p}",
-        "Append to {p}: {t}", "add one more line to {p}: {t}", "Extend {p} by the line {q}", "Add the text {q} to {p}",
+        "Add a line to {p}: {t}", "Write {q} at the end of {p}", "Put {q} at the end of {p}",
+        "Add {q} to the file {p}",
+        "Append to {p}: {t}", "add one more line to {p}: {t}", "Extend {p} by the line {q}",
+        "Add the text {q} to {p}",
         "Attach {q} to the end of {p}", "Add {q} as the last line of {p}", "At the end of {p} add {q}",
         "Add this to {p}: {t}", "Insert {q} at the bottom of {p}", "One more line for {p}: {t}",
         "{p} needs one more line: {t}", "Put the line {q} at the bottom of {p}", "Could you add {q} to {p}?",
@@ -360,6 +386,12 @@ def append(draw: Draw) -> Request:
         "Append {t} as a new line to {p}", "Insert the line {t} at the end of {p}", "add {t} to my file {p}",
         "I want {q} added to {p}", "Read {p} and add the line {q} to it", "Can you append {q} to {p}?",
         "Add below the rest of {p}: {t}", "at the bottom of {p}: add {t}",
+        "Append {t} to {p}", "append {t} to {p}", "Append {t} to the file {p}", "Add {t} to {p}", "add {t} to {p}",
+        "Append the text {q} to {p}", "append the line {t} to {p}", "Add the line {t} to {p}", "add line {q} to {p}",
+        "Add a line {q} to {p}", "Add a line saying {q} to {p}", "Add a line that says {t} to {p}",
+        "Put {t} at the end of {p}", "Add {q} at the end of {p}", "Add {q} at the bottom of {p}", "Add to {p}: {t}",
+        "Add to {p} the line {q}", "Append another line to {p}: {t}", "In {p}, add the line {q}",
+        "I want to add the line {q} to {p}", "Write {t} on a new line of {p}", "In the file {p} add the line {q}",
     )  # fmt: skip
     whole = f"{text.removesuffix(chr(10))}\n{line}\n"
     done = {"success": True, "path": path, "bytes": len(whole.encode()), "action": "overwrote"}
@@ -394,6 +426,13 @@ def edit_file(draw: Draw) -> Request:
         "Can you change {o} into {n} in {p}?", "Take {o} out of {p} and put {n} there",
         "I'd like {o} in {p} changed to {n}", "Fix {p}: it should say {n}, not {o}", "Update {o} to {n} in {p}",
         "The {o} in {p} is wrong, it is {n}", "Let {p} say {n} where it says {o}",
+        "Change {o} to {n} in the file {p}", "change {o} to {n} in {p}", "replace {o} with {n} in {p}",
+        "replace {o} with {n} in the file {p}", "Replace {o} by {n} in {p}", "Rename {o} to {n} in {p}",
+        "In {p}, rename {o} to {n}", "in {p}, change {o} to {n}", "In {p}, replace {o} with {n}",
+        "In the file {p} replace {o} with {n}", "in the file {p}, rename {o} to {n}", "rename {o} to {n} inside {p}",
+        "Set {n} instead of {o} in {p}", "Edit {p}: change {o} to {n}", "edit {p} and change {o} to {n}",
+        "Could you change {o} to {n} in {p}?", "I want you to change {o} to {n} in {p}", "make {o} to {n} in {p}",
+        "In {p} put {n} where it says {o}", "Swap {o} with {n} in {p}", "substitute {o} with {n} in {p}",
     )  # fmt: skip
     quote = draw.of('"{}"', "{}", "{}")
     said = polite(draw, draw.wording(wordings)).format(o=quote.format(old), n=quote.format(new), p=path)
@@ -472,6 +511,16 @@ def search_files(draw: Draw) -> Request:
         "find all places with the word {}", "Tell me which file has {} in it", "Search through everything for {}",
         "Find the lines with {}", "List the files that contain {}", "Any file with the word {}?",
         "I need all lines that mention {}",
+        "Search my files for {}", "search the files for {}", "search for {}", "Search for {}",
+        "search all files for {}",
+        "search for the word {}", "Search the word {}", "find {}", "find the word {}", "find {} in all files",
+        "Find the text {}", "find text {}", "look for {}", "Look for the word {}", "grep {} in all files",
+        "grep -r {}",
+        "grep the files for {}", "Which file has {}?", "which file contains {}", "Which file contains the word {}?",
+        "which files contain {}", "Which files contain the text {}?", "What file has the word {}?",
+        "In what file is the word {}?", "Which file says {}?", "In which file does it say {}?", "where is {} used",
+        "Can you search for {}?", "Can you find {} in the files?", "Could you look for {} in all files?",
+        "Do any files contain {}?", "Is there a file with the word {}?", "Is {} in any of the files?",
     )  # fmt: skip
     arguments: dict[str, Any] = {"pattern": word}
     shown = quoted(draw, word) if draw.often(0.3) else word
@@ -543,7 +592,11 @@ def execute_command(draw: Draw) -> Request:
         return one(
             said, "execute_command", {"command": "date"}, f"{moment}\nexit code 0", f"The command printed: {moment}"
         )
-    command, printed = draw.command(), draw.made(draw.sentence, draw.value, draw.phrase)
+    short = ("whoami", "pwd", "date", "hostname", "uname", "uname -a", "uptime", "id", "ls", "df", "env", "who")
+    command, printed = (
+        draw.pick(short) if draw.often(0.25) else draw.command(),
+        draw.made(draw.sentence, draw.value, draw.phrase),
+    )
     wordings = (
         "Run {}", "Run the command {}", "Execute {}", "Execute the command {}", "Run `{}`", "Run this command: {}",
         "Please run {}", "Start {}", "run: {}", "Execute `{}`", "Run {} in the shell", "Use the shell to run {}",
@@ -558,6 +611,10 @@ def execute_command(draw: Draw) -> Request:
         "Please do {} in a terminal", "Show me the output of {}", "Run {} and show what it prints",
         "execute {} in bash", "Try `{}`", "Enter {} on the command line", "What do you get from `{}`?", "Perform {}",
         "Give me the result of the command {}",
+        "run {}", "execute {}", "Run: {}", "exec {}", "please run {}", "please execute {}", "can you run {}",
+        "Can you execute {}", "Could you run {}", "I want you to run {}", "Run {} please", "run command {}",
+        "run the command {}", "execute the command {}", "execute command {}", "Please run the command {}",
+        "run `{}`", "Run {} for me", "Run {} now", "try {}", "> {}", "bash: {}", "terminal: {}", "Now run {}",
     )  # fmt: skip
     said = polite(draw, draw.wording(wordings), is_free=True).format(command)
     call = {"command": command}
@@ -647,15 +704,21 @@ def json_tool(draw: Draw) -> Request:
 # -- the memory --------------------------------------------------------------------------------------------------------
 
 
+SETTINGS = (
+    "Set {} to {}", "Set the fact {} to {}", "Save {} = {}", "Store the fact {} with the value {}",
+    "Save the fact {}: {}", "set fact {} to {}", "save {} as {}", "Store {} = {}", "set {} = {}", "Set fact {} = {}",
+    "Save the fact {} with the value {}", "save the fact {} as {}", "Please set the fact {} to {}",
+    "Can you save the fact {} = {}", "Remember the fact {}: {}", "Save as fact: {} is {}", "store the fact {}: {}",
+    "I want you to save the fact {} as {}", "Keep the fact {} with the value {}",
+)  # fmt: skip
+
+
 def remember(draw: Draw, told: Fact | None = None) -> Request:
     """A wish to remember: the only reason to store a fact."""
     told = told or fact(draw)
     if draw.often(0.15):
         key, value = draw.word(), draw.value()
-        said = draw.of(
-            "Set {} to {}", "Set the fact {} to {}", "Save {} = {}", "Store the fact {} with the value {}"
-        ).format(key, value)
-        return one(said, "set_fact", {"key": key, "value": value}, '{"success": true}', f"I saved {key} as {value}.")
+        return save(draw, key, value)
     said = statement(draw, told, TOLD_TO_REMEMBER)
     return one(
         said,
@@ -666,8 +729,18 @@ def remember(draw: Draw, told: Fact | None = None) -> Request:
     )
 
 
+def save(draw: Draw, key: str, value: str) -> Request:
+    said = draw.wording(SETTINGS).format(key, value)
+    return one(said, "set_fact", {"key": key, "value": value}, '{"success": true}', f"I saved {key} as {value}.")
+
+
 def look_up(draw: Draw) -> Request:
     key, value = draw.made(draw.word, draw.noun, lambda: fact(draw).key), draw.value()
+    return look_up_of(draw, key, None if draw.often(0.2) else value)
+
+
+def look_up_of(draw: Draw, key: str, value: str | None) -> Request:
+    """The value of a key; `None` where there is none."""
     wordings = ("Get the fact {}", "Look up the fact {}", "What is the fact {}?", "Which value is saved for {}?",
     "What did I save for {}?",
                 "Show the fact {}", "What value did I store for {}?", "get fact {}",
@@ -680,9 +753,16 @@ def look_up(draw: Draw) -> Request:
                 "What have I saved as {}?", "I need the fact {}", "What does the fact {} say?", "show fact {}",
                 "What's stored for {}?", "Let me see the fact {}", "Print the fact {}",
                 "Which value did I save for {}?", "the saved fact {} please", "Fetch the fact {}",
+                "what did i save for {}", "What did I save as {}?", "what is saved for {}", "What is saved as {}?",
+                "what have I saved for {}", "Which value did I store for {}?", "What did I set {} to?",
+                "What is stored under {}?", "what is stored for {}", "look up the fact {}", "look up fact {}",
+                "Recall the fact {}", "recall the fact {}", "recall fact {}", "Recall the saved value of {}",
+                "get the fact {}", "Please get the fact {}", "Can you get the fact {}?", "Show me the fact {}",
+                "show me what I saved for {}", "Tell me what I saved for {}", "Tell me what is saved for {}",
+                "What was the fact {}?", "what is the fact {}", "Read me the saved fact {}",
             )  # fmt: skip
     said = polite(draw, draw.wording(wordings), is_free=True).format(key)
-    if draw.often(0.2):
+    if value is None:
         return one(said, "get_fact", {"key": key}, '{"value": null, "found": false}', f"I found nothing about {key}.")
     return one(
         said,
@@ -695,6 +775,10 @@ def look_up(draw: Draw) -> Request:
 
 def forget(draw: Draw) -> Request:
     key = draw.made(draw.word, draw.noun, lambda: fact(draw).key)
+    return forget_of(draw, key, is_found=draw.often(0.75))
+
+
+def forget_of(draw: Draw, key: str, *, is_found: bool) -> Request:
     wordings = ("Forget the {}", "Forget the fact {}", "Delete the fact {}", "Forget {}", "Clear the fact {}",
     "Forget my {}",
                 "Remove the fact {}", "forget about the {}", "You can forget the {}",
@@ -706,10 +790,14 @@ def forget(draw: Draw) -> Request:
                 "Get rid of the fact {}", "Take {} out of your facts", "The fact {} can be deleted", "clear fact {}",
                 "I'd like you to forget my {}", "Stop remembering the {}", "No need to remember the {}",
                 "Do not remember the {} any longer", "Erase {} from your facts", "remove fact {}",
+                "forget the {}", "forget my {}", "forget {}", "Forget {} please", "please forget the {}",
+                "Please forget my {}", "Can you forget the {}?", "Could you forget my {}?", "forget fact {}",
+                "forget the fact {}", "Delete the saved fact {}", "Delete the saved {}", "clear the fact {}",
+                "Clear the saved fact {}", "I want you to forget my {}", "You should forget the {}",
+                "Please clear the fact {}", "Remove the saved value of {}", "Now forget the {}", "Forget about my {}",
             )  # fmt: skip
-    found = draw.often(0.75)
-    came = json.dumps({"success": True, "found": found})
-    answer = f"I forgot {key}." if found else f"I found nothing about {key}."
+    came = json.dumps({"success": True, "found": is_found})
+    answer = f"I forgot {key}." if is_found else f"I found nothing about {key}."
     said = polite(draw, draw.wording(wordings), is_free=True).format(key)
     return one(said, "clear_fact", {"key": key}, came, answer)
 
@@ -924,7 +1012,7 @@ REQUESTS: dict[str, tuple[float, Callable[[Draw], Request]]] = {
     "vague": (1.5, vague),
     "at_once": (4, at_once),
     "list_then_read": (3, list_then_read),
-    "search_then_read": (2, search_then_read),
+    "search_then_read": (1.5, search_then_read),
 }
 """By name, how often, and what makes one."""
 
