@@ -1,8 +1,8 @@
 """What many tests need: the embedded model, the shared data that a clone may lack, and how a run is spread.
 
 A run of whole folders takes four workers, a file to each at a time; `-n 0`, and a run that names files or tests, takes
-none. `@pytest.mark.grid(share)` marks a grid of which the gate takes a fixed part (`cases.py`). README.md tells the
-three folders apart.
+none. `@pytest.mark.grid(share)` marks a grid of which the gate takes a fixed part (`cases.py`), `@pytest.mark.search` a
+test or a case of which it takes nothing. README.md tells the three folders apart.
 """
 
 import gc
@@ -136,7 +136,7 @@ def pytest_report_header() -> str | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put `tests/process` and the largest files first, and leave out what the gate does not take of its grids."""
+    """Put `tests/process` and the largest files first, and leave out what the gate does not take."""
     sizes = {path: path.stat().st_size for path in {item.path for item in items}}
     items.sort(key=lambda item: (not item.nodeid.startswith(PROCESS), -sizes[item.path], item.path))
     if _names_tests(config) or config.option.keyword:
@@ -152,6 +152,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     taken = cases.few(grids, lambda item: grids[item].args[0], name=lambda item: item.nodeid, family=family)
     left_out = grids.keys() - taken
+    if cases.SEED is None:
+        left_out |= {item for item in items if item.get_closest_marker("search")}
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]

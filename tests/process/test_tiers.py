@@ -31,10 +31,20 @@ from hypothesis import given, strategies as st
 def test_grid(family, case):
     print(f"taken {family}-{case}")
 
+@pytest.mark.search
+def test_rare():
+    print("taken rare")
+
+@pytest.mark.parametrize("case", ["usual", pytest.param("odd", marks=pytest.mark.search)])
+def test_partly_rare(case):
+    print(f"taken {case}")
+
 @given(st.lists(st.integers(), min_size=20))
 def test_drawn(numbers):
     print(f"drawn {numbers}")
 """
+N_ALL = 100 + 1 + 2
+"""Of the cases that print `taken`."""
 
 
 def run(folder: Path, source: str, plugin: str, *where: str, **variables: str) -> str:
@@ -74,18 +84,24 @@ def test_the_gate_takes_a_fixed_part_of_a_grid_and_the_first_of_every_family(gat
     part, again = (said("taken", printed) for printed in gate)
     assert {f"{family}-0" for family in "abcde"} <= set(part)
     assert 8 < len(part) < 50
-    assert f"{100 - len(part)} deselected" in gate[0]
+    assert f"{N_ALL - len(part)} deselected" in gate[0]
     assert again == part
+
+
+def test_the_gate_leaves_out_what_is_for_a_search_alone(gate: tuple[str, str], search: tuple[str, str, str]) -> None:
+    rare = {"rare", "usual", "odd"}
+    assert rare & set(said("taken", gate[0])) == {"usual"}
+    assert rare <= set(said("taken", search[0]))
 
 
 def test_a_search_leaves_nothing_out_and_says_how_it_is_repeated(search: tuple[str, str, str]) -> None:
     assert "SHEPHERD_SEARCH=2 repeats it" in search[2]
-    assert len(said("taken", search[2])) == 100
+    assert len(said("taken", search[2])) == N_ALL
 
 
 def test_a_run_that_names_its_tests_leaves_nothing_out(tmp_path: Path) -> None:
     printed = run(tmp_path, PLANTED, "tests.conftest", str(tmp_path / "test_planted.py"))
-    assert len(said("taken", printed)) == 100
+    assert len(said("taken", printed)) == N_ALL
 
 
 def test_examples_follow_from_the_source_in_the_gate_and_from_the_seed_in_a_search(

@@ -31,17 +31,21 @@ def test_no_test_of_this_folder_sleeps() -> None:
     assert found == []
 
 
+PARTED = "pytest.mark.grid(", "pytest.mark.search"
+
+
 def parted(source: str) -> int:
-    """How many tests of a source say that the gate takes a part of their grid."""
-    if "grid(" not in source:  # as above
+    """How many tests of a source say that the gate takes a part of them, or nothing."""
+    if "mark.grid(" not in source and "mark.search" not in source:  # as above
         return 0
     tests = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     marks = [[ast.unparse(each) for each in test.decorator_list] for test in tests]
-    return sum(any(each.startswith("pytest.mark.grid(") for each in of_test) for of_test in marks)
+    return sum(any(each.startswith(PARTED) for each in of_test) for of_test in marks)
 
 
 def test_every_law_of_which_the_gate_takes_a_part_has_a_row_in_the_table() -> None:
-    assert parted("@pytest.mark.grid(0.2)\n@other\ndef test_a(): ...\n@other\nasync def test_b(): ...\n") == 1
+    source = "@pytest.mark.grid(0.2)\n@other\ndef test_a(): ...\n@other\nasync def test_b(): ...\n"
+    assert (parted(source), parted(f"{source}@pytest.mark.search\ndef test_c(): ...\n")) == (1, 2)
     table = (TESTS / "README.md").read_text("utf-8")
     files = {path.relative_to(TESTS).as_posix(): parted(path.read_text("utf-8")) for path in TESTS.rglob("test_*.py")}
     assert sum(files.values()) > 40
