@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 from tests.in_time import becomes_true
+from tests.scripted_service import ScriptedService, saying
 
 if TYPE_CHECKING:
+    from tests.process.cli.test_terminal import Listening
     from tests.unit.cli.conftest import Home
 
 pytestmark = [
@@ -71,6 +73,9 @@ class Pane:
             if self._told >= 0:
                 os.close(self._told)
             programs = self._programs()
+            for program in programs:  # without its terminal, one that asks something would go on with "no"
+                with suppress(psutil.NoSuchProcess):
+                    program.kill()
             subprocess.run([*self._tmux, "kill-server"], capture_output=True, check=False)
             psutil.wait_procs(programs, self._timeout_s)  # they still write into folders that are removed next
 
@@ -175,6 +180,13 @@ def opened(home: Home) -> Opened:
     return run
 
 
+def through(home: Home, port: int) -> tuple[str, str, str]:
+    """Options with which a server on this port answers instead of a model here; it reads a long prompt at once."""
+    address = f'type = "openai_compat"\nbase_url = "http://127.0.0.1:{port}/v1"\nn_ctx = 8192\n'
+    (home.folder / "shepherd.toml").write_text(f"[providers.far]\n{address}")
+    return "-m", "far/fake", "--notools"
+
+
 def prompts(screen: str) -> list[str]:
     """The lines that were typed."""
     return [line[2:].rstrip() for line in screen.splitlines() if line.startswith("> ")]
@@ -242,7 +254,7 @@ def test_files_are_found_below_the_folder_by_their_names(home: Home, opened: Ope
 
 
 def test_many_lines_are_pasted_as_one_message(home: Home, opened: Opened) -> None:
-    with opened("--temperature", "0", "--notools") as pane:
+    with opened("--temperature", "0", "--notools", "--max-tokens", "8") as pane:
         pane.pastes("first line\r\n" + "".join(f"line {n}\r\n" for n in range(2, 40)) + "last line")
         pane.waits_for("last line")
         assert "tokens/s" not in pane.shows(), "nothing is sent before Enter"
@@ -353,8 +365,10 @@ def test_accepted_edits_ask_before_a_command_runs(opened: Opened) -> None:
         pane.enters("Run sleep 3141592", r"execute_command wants to run a program(.|\n)*Enter: no")
 
 
-def test_a_command_of_the_user_runs_and_the_model_gets_its_output(home: Home, opened: Opened) -> None:
-    with opened("--temperature", "0", "--notools", "-c", "8k") as pane:
+def test_a_command_of_the_user_runs_and_the_model_gets_its_output(
+    home: Home, opened: Opened, listening: Listening
+) -> None:
+    with listening(ScriptedService(saying("Hi."))) as port, opened(*through(home, port)) as pane:
         pane.enters("!echo llama; echo wrong >&2; false", r"(?m)^llama\nwrong\nexit code 1; the model gets the command")
         pane.enters("!seq 9000", r"(?m)^9000\nexit code 0; the model gets the command and 4,096 of the 43,893 bytes")
         pane.enters("!", "write !COMMAND")
