@@ -21,7 +21,7 @@ ALL = {metric.name for metric in METRICS}
 
 def test_a_real_run_measures_every_figure_and_touches_nothing(tmp_path: Path) -> None:
     found, picture = tmp_path / "report.json", tmp_path / "picture.svg"
-    done = bench(tmp_path, "--budget", "4s", "--json", found, "--svg", picture)
+    done = bench(tmp_path, "--budget", "1s", "--json", found, "--svg", picture)
     assert done.returncode == 0, done.stderr
     report = json.loads(found.read_text())
     figures = {row["name"]: row for row in report["figures"]}

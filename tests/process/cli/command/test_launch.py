@@ -157,7 +157,7 @@ def test_a_server_is_started_for_as_long_as_the_client_runs(stub: Stub, lamb: Pa
 
 
 @pytest.mark.model
-def test_the_next_start_knows_how_long_the_first_prompt_was(stub: Stub, lamb: Path, tmp_path: Path) -> None:
+def test_the_next_start_knows_how_long_the_first_prompt_was(stub: Stub, lamb: Path, listening: Listening) -> None:
     """Also of a prompt that did not fit, which is the one to warn of."""
     package = stub.folder.parent / "package.json"
     package.write_text('{"name": "aider", "version": "9.8.7"}')
@@ -174,7 +174,9 @@ def test_the_next_start_knows_how_long_the_first_prompt_was(stub: Stub, lamb: Pa
     first = stub.run("aider", *serving)
     assert "the system prompt alone has " in first.stdout
     (n_tokens,) = re.findall(r"alone has ([\d,]+) tokens", first.stdout)
-    second = stub.run("aider", *serving)
+    stub.then("")
+    with listening(service()) as port:
+        second = stub.run("aider", "--url", f"http://127.0.0.1:{port}", "--model", "small")
     assert f"the first prompt of aider has about {n_tokens} (9.8.7, 2" in second.stderr
 
 
