@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.places import SOURCE
+from tests.unit.cli.conftest import Home
 
 from shepherd.models import catalog
 
@@ -26,6 +27,7 @@ def run(*words: str, home: Path | bytes, shell: str = 'exec "$@"', text: str = "
     )  # fmt: skip
 
 
+@pytest.mark.search
 @pytest.mark.model
 def test_a_home_whose_name_is_not_utf_8_has_a_memory(tmp_path: Path) -> None:
     home = os.fsencode(tmp_path) + b"/h\xfc"
@@ -39,10 +41,10 @@ def test_a_home_whose_name_is_not_utf_8_has_a_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.model
-def test_windows_line_ends_are_read_as_line_ends(tmp_path: Path) -> None:
+def test_windows_line_ends_are_read_as_line_ends(home: Home, tmp_path: Path) -> None:
     (tmp_path / "shepherd.toml").write_bytes(b"context_size = 1024\r\n[memory]\r\nrecall = false\r\n")
     config = ("--config", str(tmp_path / "shepherd.toml"))
-    done = run(*config, "--max-tokens", "4", home=tmp_path, text="Hello!\r\n/nope\r\n/context\r\n")
+    done = home.run(*config, "--max-tokens", "4", text="Hello!\r\n/nope\r\n/context\r\n")
     assert (done.returncode, done.stderr) == (0, "")
     assert "Context: 1024 tokens" in done.stdout
     assert "there is no command /nope" in done.stdout
@@ -59,6 +61,7 @@ def test_a_working_folder_that_is_gone_is_one_sentence(tmp_path: Path) -> None:
     assert run("--help", home=tmp_path, shell=shell).returncode == 0
 
 
+@pytest.mark.search
 def test_a_package_whose_model_is_damaged_says_what_to_do_before_anything_loads_it(tmp_path: Path) -> None:
     models = tmp_path / "shepherd" / "models"
     models.mkdir(parents=True)
@@ -89,7 +92,7 @@ def test_a_full_output_is_one_sentence(tmp_path: Path, words: tuple[str, ...], v
     assert (done.returncode, done.stderr) == (1, said)
 
 
-@pytest.mark.grid(0.2)
+@pytest.mark.search
 @pytest.mark.model
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux")
 @pytest.mark.parametrize("words", [("chat", "-p", "Hello", "--max-tokens", "4"), ("--max-tokens", "4")])

@@ -12,7 +12,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.grid(0.2)
+@pytest.mark.grid(0)
 @pytest.mark.parametrize("name", [name for name, scene in picture.SCENES.items() if not scene.model])
 def test_a_picture_has_the_words_that_the_program_shows_today(name: str) -> None:
     kept = (picture.FOLDER / f"{name}.svg").read_text("utf-8")
