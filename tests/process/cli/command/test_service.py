@@ -76,7 +76,8 @@ class Machine:
         program = ["-m", "shepherd"] if self.system == "linux" else ["-c", MAC]
         done = subprocess.run(
             [sys.executable, *program, "service", *words], cwd=self.folder, env=self.environment(more),
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=3 * PATIENCE_S,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+            timeout=3 * PATIENCE_S,
         )  # fmt: skip
         return done.returncode, done.stdout
 
