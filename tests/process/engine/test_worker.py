@@ -76,7 +76,7 @@ async def test_a_child_that_dies_ends_all_that_waits_and_says_how(time_: int, tm
     gate = tmp_path / "gate"
     engine = child(Setup(gate=str(gate), sequences=1))
     try:
-        for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM):
+        for number in (signal.SIGKILL, signal.SIGSEGV, *amount((), (signal.SIGTERM,))):
             gate.touch()
             name = number.name  # a prompt that has ended two children would be refused
             running, waiting = engine.submit(job(f"a{name}")), engine.submit(job(f"b{name}"))
@@ -157,7 +157,7 @@ async def test_a_child_may_die_at_any_moment_of_many_jobs() -> None:
                     break
 
     try:
-        for after in range(amount(4, 40)):
+        for after in range(amount(2, 40)):
             await dies(after)
     finally:
         engine.close()

@@ -86,8 +86,9 @@ assert list(check(folder)) == [0]
 def test_killed_after_any_line_nothing_is_broken_and_nothing_flushed_is_lost(
     run: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
-    """A child is killed after the 1st, 2nd, ... line that it runs in the package, until it comes to its end."""
-    done = run("""
+    """A child is killed after every few lines that it runs in the package, until it comes to its end."""
+    done = run(
+        """
 package = str(Path(file.__file__).parent)
 
 def life(folder, last, say):
@@ -108,7 +109,7 @@ def life(folder, last, say):
         os.write(say, b"%d " % length)
     os._exit(0)
 
-for last in range(0, 100_000, 5):
+for last in range(0, 100_000, STEP):
     home = folder / str(last)
     home.mkdir()
     hear, say = os.pipe()
@@ -125,7 +126,8 @@ for last in range(0, 100_000, 5):
         assert os.WEXITSTATUS(status) == 0
         break
 print(last)
-""")
+""".replace("STEP", str(amount(11, 5)))
+    )
     assert done.stderr == ""
     assert int(done.stdout) > 300
 
@@ -142,7 +144,7 @@ for round in range(10_000):
 def test_killed_at_random_moments_nothing_is_broken(
     tmp_path: Path, run: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    for _ in range(amount(3, 8)):
+    for _ in range(amount(2, 8)):
         with subprocess.Popen(
             [sys.executable, "-c", PREAMBLE + WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True
         ) as writer:
