@@ -127,7 +127,7 @@ def named(value: object) -> str | None:
     return value if isinstance(value, str) else ""
 
 
-@pytest.mark.grid(0.15, family="gate")
+@pytest.mark.grid(0.05, family="gate")
 @pytest.mark.parametrize(("name", "chosen", "gate", "tolerance"), LIVES, ids=named)
 def test_a_whole_life_equals_a_cold_run_of_what_is_left(
     tell: Teller, name: str, chosen: dict[str, Any], gate: tuple[bool, str, bool, bool, bool], tolerance: float
@@ -239,7 +239,7 @@ CLOSE = 0.02
 """Between the two best logits, in standard deviations: nearer ones may change places with the rounding."""
 
 
-@pytest.mark.grid(0.3)
+@pytest.mark.grid(0.15)
 @pytest.mark.parametrize(("name", "chosen", "gate"), [life[:3] for life in LIVES], ids=named)
 def test_drafts_change_no_answer_but_where_two_tokens_tie(
     tell: Teller, name: str, chosen: dict[str, Any], gate: tuple[bool, str, bool, bool, bool]
@@ -265,7 +265,7 @@ def test_a_draft_that_is_compared_with_the_wrong_logits_would_be_noticed(tell: T
     assert told["errors"]["choices"] > CLOSE
 
 
-@pytest.mark.grid(0.2)
+@pytest.mark.grid(0.1)
 @pytest.mark.parametrize(("name", "chosen"), [life[:2] for life in LIVES], ids=named)
 def test_the_engine_answers_on_every_model_like_a_cold_one(tell: Teller, name: str, chosen: dict[str, Any]) -> None:
     told = tell(**model(name), **chosen, story="schedule")

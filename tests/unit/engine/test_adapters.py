@@ -36,7 +36,7 @@ class Adapted(Day):
         super().submit(replace(job, owner=Owner(self.random.choice(("", "ada")), n_common, self.random.choice(SETS))))
 
 
-@pytest.mark.grid(0.15, family="memory")
+@pytest.mark.grid(0.08, family="memory")
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("memory", [PLAIN, RECURRENT], ids=["plain", "recurrent"])
 def test_no_cell_of_one_set_is_used_with_another(seed: int, memory: Memory) -> None:

@@ -60,7 +60,9 @@ class Cache:
         return [step async for steps in ticket.batches() for step in steps if isinstance(step, Scored)]
 
 
-MODELS = ("embedded", "embedded, flash", "plain", "plain, flash", "gemma3", "hybrid")
+MODELS = (
+    "embedded", pytest.param("embedded, flash", marks=pytest.mark.search), "plain", "plain, flash", "gemma3", "hybrid",
+)  # fmt: skip
 
 
 @pytest.fixture(params=MODELS)

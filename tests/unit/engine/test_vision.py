@@ -309,13 +309,13 @@ def test_half_a_minute_each_is_encoded_once_and_alone_where_it_was_dropped(tmp_p
     weights = Weights.load(path)
     made = Projector.load(projector, weights, n_threads=1)
     try:
-        parts = [each for each in made.read(recordings.wav(1, 61, 8000)) if isinstance(each, Media)]
-        assert [each.part for each in parts] == [0, 1, 2]
-        assert len({tokens_of(each).tobytes() for each in parts}) == 3
+        parts = [each for each in made.read(recordings.wav(1, 31, 8000)) if isinstance(each, Media)]
+        assert [each.part for each in parts] == [0, 1]
+        assert len({tokens_of(each).tobytes() for each in parts}) == 2
         whole = [bytes(made._encode(each).embeddings) for each in parts]
         alone = [bytes(made._encode(each, alone=True).embeddings) for each in parts]
         assert alone == whole
-        assert len(set(whole)) == 3
+        assert len(set(whole)) == 2
     finally:
         made.close()
         weights.close()
