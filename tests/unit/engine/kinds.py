@@ -25,10 +25,10 @@ from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.scheduler import EngineOptions
 from shepherd.engine.speculation import Speculator
 from shepherd.engine.worker.messages import RemoteModel
-from shepherd.engine.worker.model_process import ChildEngine, ModelProcess, Program, Timeouts
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # children import this file, too, and need neither
     from shepherd.engine.trtllm.engine import TensorRTEngine
+    from shepherd.engine.worker.model_process import ChildEngine, Timeouts
 
 END = BYTES + 1
 POISON = BYTES + 32
@@ -134,6 +134,8 @@ class Crowd:
     """A child with one engine for each of some setups. It costs what a child with a single one costs."""
 
     def __init__(self, setups: Sequence[Setup]) -> None:
+        from shepherd.engine.worker.model_process import ChildEngine, ModelProcess, Program, Timeouts
+
         factory = f"{__name__}:{serve_several.__name__}"
         program = Program(COMMAND, factory, (tuple(setups),), environment(), Timeouts(connect_s=60))
         self._process = ModelProcess(program, title="cache 'main'")
@@ -160,6 +162,8 @@ def child(
     **program: Any,
 ) -> ChildEngine:
     """An engine in a child, noted in `CHILDREN`. program: further fields of a `Program` and of a `ModelProcess`."""
+    from shepherd.engine.worker.model_process import ChildEngine, ModelProcess, Program, Timeouts
+
     started = {name: program.pop(name) for name in ("is_wanted", "report") if name in program}
     made = Program(
         command, "tests.unit.engine.kinds:serve_one", (factory, *arguments),

@@ -144,7 +144,7 @@ def test_an_evicted_image_does_not_come_back_by_itself(model: Model) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.grid(0.2)
+@pytest.mark.grid(0.1)
 def test_an_image_is_encoded_beside_the_answers_of_others(model: Model) -> None:
     """While one is encoded, the engine thread computes; the job starts when it is ready."""
 
@@ -222,7 +222,7 @@ def test_a_damaged_image_is_refused(model: Model, data: bytes, words: str) -> No
         model.projector.read(data)
 
 
-@pytest.mark.grid(0.2)
+@pytest.mark.grid(0.1)
 def test_an_image_that_was_never_read_fails_its_job_alone(model: Model) -> None:
     async def run() -> None:
         engine, talk = model.engine(), Talk()
