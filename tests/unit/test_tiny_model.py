@@ -24,7 +24,7 @@ EXAMPLES: Sequence[Sequence[tuple[str, str]]] = (
     [("Hello", "Hello! How can I help you?")],
     [("Who are you?", "I am Lamb, a tiny language model made for demos and tests.")],
     [("What can you do?", "I can chat a little, remember what you tell me, and use tools for files and commands.")],
-    [("My name is Ann.", "Noted. Your name is Ann."), ("What is my name?", "Your name is Ann.")],
+    [("My name is Ann.", "Got it. Your name is Ann."), ("What is my name?", "Your name is Ann.")],
     [("I live in Rome.", "Got it. You live in Rome."), ("Where do I live?", "You live in Rome.")],
     [("What is the capital of France?", "The capital of France is Paris.")],
     [("What colour is the sky?", "The sky is blue.")],
