@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Callable
 from functools import cache
 
 from tests.pictures import picture
@@ -97,36 +98,49 @@ def recording(kind: str) -> bytes:
     return {"audio/wav": wav(), "audio/flac": flac(), "audio/mpeg": mp3()}[kind]
 
 
-WRONG: dict[str, tuple[bytes, int, str]] = {
+WRONG: dict[str, tuple[Callable[[], bytes], int, str]] = {
     "a WAV that claims 4 GB": (
-        wav()[:40] + b"\xfe\xff\xff\xff", 400, "is a file of type audio/wav with less than 0.1 s of sound",
+        lambda: wav()[:40] + b"\xfe\xff\xff\xff", 400, "is a file of type audio/wav with less than 0.1 s of sound",
     ),
-    "a truncated WAV": (wav()[:-100], 400, "is a file of type audio/wav that ends too early; send all of it"),
-    "a truncated FLAC": (flac()[:-100], 400, "is a file of type audio/flac that ends too early; send all of it"),
-    "a FLAC cut at a frame": (flac()[: flac().rfind(b"\xff\xf8")], 400, "ends too early"),
-    "a truncated MP3": (mp3()[:-10], 400, "is a file of type audio/mpeg that ends too early; send all of it"),
-    "an MP3 with fewer frames than it says": (mp3(promised=40), 400, "ends too early"),
+    "a truncated WAV": (lambda: wav()[:-100], 400, "is a file of type audio/wav that ends too early; send all of it"),
+    "a truncated FLAC": (
+        lambda: flac()[:-100], 400, "is a file of type audio/flac that ends too early; send all of it",
+    ),
+    "a FLAC cut at a frame": (lambda: flac()[: flac().rfind(b"\xff\xf8")], 400, "ends too early"),
+    "a truncated MP3": (lambda: mp3()[:-10], 400, "is a file of type audio/mpeg that ends too early; send all of it"),
+    "an MP3 with fewer frames than it says": (lambda: mp3(promised=40), 400, "ends too early"),
     "a FLAC of 19 days": (
-        flac(n_samples=(1 << 36) - 1), 400, "lasts 4,294,967 s, and the limit is 600 s (audio.max_seconds); send",
+        lambda: flac(n_samples=(1 << 36) - 1), 400,
+        "lasts 4,294,967 s, and the limit is 600 s (audio.max_seconds); send",
     ),
-    "an MP3 that claims 4 years": (mp3(promised=0xFFFFFFFE), 400, "s, and the limit is 600 s (audio.max_seconds)"),
-    "hours of MP3": (mp3() * 900, 400, "lasts 648 s, and the limit is 600 s (audio.max_seconds)"),
+    "an MP3 that claims 4 years": (
+        lambda: mp3(promised=0xFFFFFFFE), 400, "s, and the limit is 600 s (audio.max_seconds)",
+    ),
+    "hours of MP3": (lambda: mp3() * 900, 400, "lasts 648 s, and the limit is 600 s (audio.max_seconds)"),
     "a FLAC of too many samples": (
-        flac(seconds=0.01, rate=655_350, n_samples=300_000_000), 400,
+        lambda: flac(seconds=0.01, rate=655_350, n_samples=300_000_000), 400,
         "has 655,350 samples a second in all channels, and the limit is 400,000; send it with fewer",
     ),
-    "a FLAC of unknown length": (flac(n_samples=0), 400, "does not name its number of samples; send a whole WAV, MP3"),
-    "too many bytes": (wav() + bytes(26 * 2**20), 413, "bytes, and the limit is 26,214,400 (audio.max_bytes)"),
-    "ADPCM": (wav_of(2, 4, 1, bytes(4000)), 400, "is a WAV file of 4 bits in coding 2, and only PCM, floats"),
-    "a hundred channels": (wav_of(1, 16, 100, bytes(40_000)), 400, "names 100 channels of 16,000 samples a second"),
-    "a sample a second": (wav_of(1, 16, 1, bytes(4000), rate=1), 400, "names 1 channels of 1 samples a second"),
-    "no samples": (wav(seconds=0), 400, "is a file of type audio/wav with less than 0.1 s of sound"),
-    "some samples": (wav(seconds=0.05), 400, "with less than 0.1 s of sound; send a whole WAV, MP3 or FLAC file"),
-    "an Ogg file": (b"OggS" + bytes(100), 400, "is an Ogg file; send a whole WAV, MP3 or FLAC file"),
-    "an M4A file": (b"\0\0\0\x20ftypM4A " + bytes(100), 400, "is an MP4 or M4A file; send a whole WAV"),
-    "an image": (picture(), 400, "is an image; send a whole WAV, MP3 or FLAC file"),
-    "HTML": (b"<!doctype html><title>Not found</title>", 400, "is an HTML page; send a whole WAV, MP3 or FLAC file"),
-    "text": (b"hello", 400, "is text; send a whole WAV"),
-    "nothing": (b"", 400, "is empty; send a whole WAV"),
+    "a FLAC of unknown length": (
+        lambda: flac(n_samples=0), 400, "does not name its number of samples; send a whole WAV, MP3",
+    ),
+    "too many bytes": (lambda: wav() + bytes(26 * 2**20), 413, "bytes, and the limit is 26,214,400 (audio.max_bytes)"),
+    "ADPCM": (lambda: wav_of(2, 4, 1, bytes(4000)), 400, "is a WAV file of 4 bits in coding 2, and only PCM, floats"),
+    "a hundred channels": (
+        lambda: wav_of(1, 16, 100, bytes(40_000)), 400, "names 100 channels of 16,000 samples a second",
+    ),
+    "a sample a second": (lambda: wav_of(1, 16, 1, bytes(4000), rate=1), 400, "names 1 channels of 1 samples a second"),
+    "no samples": (lambda: wav(seconds=0), 400, "is a file of type audio/wav with less than 0.1 s of sound"),
+    "some samples": (
+        lambda: wav(seconds=0.05), 400, "with less than 0.1 s of sound; send a whole WAV, MP3 or FLAC file",
+    ),
+    "an Ogg file": (lambda: b"OggS" + bytes(100), 400, "is an Ogg file; send a whole WAV, MP3 or FLAC file"),
+    "an M4A file": (lambda: b"\0\0\0\x20ftypM4A " + bytes(100), 400, "is an MP4 or M4A file; send a whole WAV"),
+    "an image": (picture, 400, "is an image; send a whole WAV, MP3 or FLAC file"),
+    "HTML": (
+        lambda: b"<!doctype html><title>Not found</title>", 400, "is an HTML page; send a whole WAV, MP3 or FLAC file",
+    ),
+    "text": (lambda: b"hello", 400, "is text; send a whole WAV"),
+    "nothing": (lambda: b"", 400, "is empty; send a whole WAV"),
 }  # fmt: skip
-"""By what it is: the bytes, the status of the answer, and a part of the sentence."""
+"""By what it is: what makes the bytes, the status of the answer, and a part of the sentence."""

@@ -75,9 +75,9 @@ def message_of(body: dict[str, Any]) -> str:
 @pytest.mark.parametrize("what", sorted(WRONG))
 async def test_a_wrong_image_is_one_sentence_in_every_protocol(protocol: str, what: str) -> None:
     codec, body, path = BODIES[protocol]
-    data, status, says = WRONG[what]
+    made, status, says = WRONG[what]
     with pytest.raises(InvalidRequest) as refused:
-        await MediaDoor(LIMITS, ()).admit(codec.decode_request(body(data_url(data))).request, sees)
+        await MediaDoor(LIMITS, ()).admit(codec.decode_request(body(data_url(made()))).request, sees)
     assert refused.value.field == path
     answer = codec.encode_error(refused.value)
     assert answer[0] == status
@@ -298,8 +298,8 @@ BOTH = MediaLimits(ImageLimits(), AudioLimits())
 
 @pytest.mark.parametrize("what", sorted(recordings.WRONG))
 async def test_a_wrong_recording_is_refused_by_its_field(what: str) -> None:
-    data, status, says = recordings.WRONG[what]
-    part = Audio("audio/wav", data, path="messages[0].content[1]")
+    made, status, says = recordings.WRONG[what]
+    part = Audio("audio/wav", made(), path="messages[0].content[1]")
     with pytest.raises(InvalidRequest) as refused:
         await admitted(part, limits=BOTH)
     assert (refused.value.status, refused.value.field) == (status, part.path)

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -62,17 +62,22 @@ ARGUMENTS = f'{{"x": [{"0," * (MAX_VALUES + 1)}0]}}'
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": ARGUMENTS}}
 TOO_MANY_ARGUMENTS = f"holds more than {MAX_VALUES} JSON values; send fewer or shorter arrays"
 
-BODIES: Sequence[tuple[str, Json, str]] = [
-    ("/v1/chat/completions", {"messages": [*SAY, {"role": "assistant", "tool_calls": [CALL]}]}, TOO_MANY_ARGUMENTS),
-    ("/api/chat", {"messages": [*SAY, {"role": "assistant", "tool_calls": [CALL]}]}, TOO_MANY_ARGUMENTS),
+# Functions, as bodies of megabytes: each of four workers imports this file, and one of them sends them.
+BODIES: Sequence[tuple[str, Callable[[], Json], str]] = [
+    (
+        "/v1/chat/completions",
+        lambda: {"messages": [*SAY, {"role": "assistant", "tool_calls": [CALL]}]},
+        TOO_MANY_ARGUMENTS,
+    ),
+    ("/api/chat", lambda: {"messages": [*SAY, {"role": "assistant", "tool_calls": [CALL]}]}, TOO_MANY_ARGUMENTS),
     (
         "/v1/responses",
-        {"input": [*SAY, {"type": "function_call", "call_id": "c1", "name": "f", "arguments": ARGUMENTS}]},
+        lambda: {"input": [*SAY, {"type": "function_call", "call_id": "c1", "name": "f", "arguments": ARGUMENTS}]},
         TOO_MANY_ARGUMENTS,
     ),
     (
         "/v1/messages",
-        {
+        lambda: {
             "max_tokens": 9,
             "messages": [
                 *SAY,
@@ -81,24 +86,31 @@ BODIES: Sequence[tuple[str, Json, str]] = [
         },
         TOO_MANY_ARGUMENTS,
     ),
-    ("/v1/chat/completions", {"messages": SAY, "tools": functions(MAX_TOOLS + 1)}, TOO_MANY_TOOLS),
-    ("/v1/chat/completions", {"messages": messages(MAX_ELEMENTS + 1)}, f"messages {TOO_MANY_MESSAGES}"),
-    ("/v1/responses", {"input": "Hi", "tools": flat(MAX_TOOLS + 1)}, TOO_MANY_TOOLS),
-    ("/v1/responses", {"input": messages(MAX_ELEMENTS + 1)}, f"input {TOO_MANY_MESSAGES}"),
+    ("/v1/chat/completions", lambda: {"messages": SAY, "tools": functions(MAX_TOOLS + 1)}, TOO_MANY_TOOLS),
+    ("/v1/chat/completions", lambda: {"messages": messages(MAX_ELEMENTS + 1)}, f"messages {TOO_MANY_MESSAGES}"),
+    ("/v1/responses", lambda: {"input": "Hi", "tools": flat(MAX_TOOLS + 1)}, TOO_MANY_TOOLS),
+    ("/v1/responses", lambda: {"input": messages(MAX_ELEMENTS + 1)}, f"input {TOO_MANY_MESSAGES}"),
     (
         "/v1/responses",
-        {"input": "Hi", "tools": [{"type": "namespace", "name": f"n{at}", "tools": flat(600)} for at in range(2)]},
+        lambda: {
+            "input": "Hi",
+            "tools": [{"type": "namespace", "name": f"n{at}", "tools": flat(600)} for at in range(2)],
+        },
         TOO_MANY_TOOLS,
     ),
-    ("/v1/responses/input_tokens", {"input": "Hi", "tools": flat(MAX_TOOLS + 1)}, TOO_MANY_TOOLS),
-    ("/v1/messages", {"max_tokens": 9, "messages": SAY, "tools": flat(MAX_TOOLS + 1)}, TOO_MANY_TOOLS),
-    ("/v1/messages", {"max_tokens": 9, "messages": added(MAX_TOOLS + 1)}, TOO_MANY_TOOLS),
-    ("/v1/messages", {"max_tokens": 9, "messages": messages(MAX_ELEMENTS + 1)}, f"messages {TOO_MANY_MESSAGES}"),
-    ("/v1/messages/count_tokens", {"messages": SAY, "tools": flat(MAX_TOOLS + 1)}, TOO_MANY_TOOLS),
-    ("/api/chat", {"messages": SAY, "tools": functions(MAX_TOOLS + 1)}, TOO_MANY_TOOLS),
-    ("/api/chat", {"messages": messages(MAX_ELEMENTS + 1)}, f"messages {TOO_MANY_MESSAGES}"),
+    ("/v1/responses/input_tokens", lambda: {"input": "Hi", "tools": flat(MAX_TOOLS + 1)}, TOO_MANY_TOOLS),
+    ("/v1/messages", lambda: {"max_tokens": 9, "messages": SAY, "tools": flat(MAX_TOOLS + 1)}, TOO_MANY_TOOLS),
+    ("/v1/messages", lambda: {"max_tokens": 9, "messages": added(MAX_TOOLS + 1)}, TOO_MANY_TOOLS),
+    (
+        "/v1/messages",
+        lambda: {"max_tokens": 9, "messages": messages(MAX_ELEMENTS + 1)},
+        f"messages {TOO_MANY_MESSAGES}",
+    ),
+    ("/v1/messages/count_tokens", lambda: {"messages": SAY, "tools": flat(MAX_TOOLS + 1)}, TOO_MANY_TOOLS),
+    ("/api/chat", lambda: {"messages": SAY, "tools": functions(MAX_TOOLS + 1)}, TOO_MANY_TOOLS),
+    ("/api/chat", lambda: {"messages": messages(MAX_ELEMENTS + 1)}, f"messages {TOO_MANY_MESSAGES}"),
     *(
-        (path, {"prompt": "Hi", "content": "Hi", "input": "Hi", "x": [0] * (MAX_VALUES + 2)}, TOO_MANY_VALUES)
+        (path, lambda: {"prompt": "Hi", "content": "Hi", "input": "Hi", "x": [0] * (MAX_VALUES + 2)}, TOO_MANY_VALUES)
         for path in (
             "/v1/completions", "/infill", "/api/generate", "/tokenize", "/detokenize", "/v1/embeddings", "/api/embed",
             "/v1/messages",
@@ -110,11 +122,11 @@ BODIES: Sequence[tuple[str, Json, str]] = [
 @pytest.mark.parametrize(("path", "body", "told"), BODIES, ids=[f"{path}-{n}" for n, (path, *_) in enumerate(BODIES)])
 @pytest.mark.grid(0.2)
 async def test_what_is_too_much_is_refused_by_name_in_every_protocol(
-    listening: Listening, path: str, body: Json, told: str
+    listening: Listening, path: str, body: Callable[[], Json], told: str
 ) -> None:
     service = ScriptedService(saying("Hi"))
     async with listening(service) as url, httpx2.AsyncClient(base_url=url, timeout=PATIENCE_S) as client:
-        answer = await client.post(path, json={"model": "m", **body})
+        answer = await client.post(path, json={"model": "m", **body()})
     assert answer.status_code == 400, answer.text
     said = answer.json()["error"]
     assert told in (said if isinstance(said, str) else said["message"])
@@ -124,18 +136,19 @@ async def test_what_is_too_much_is_refused_by_name_in_every_protocol(
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("/v1/chat/completions", {"messages": SAY, "tools": functions(500)}),
-        ("/v1/responses", {"input": "Hi", "tools": flat(500)}),
-        ("/v1/messages", {"max_tokens": 9, "messages": SAY, "tools": flat(500)}),
-        ("/api/chat", {"messages": messages(5_001), "tools": functions(500)}),
-        ("/v1/completions", {"prompt": [7] * 131_072}),
-        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "[{,}]" * MAX_VALUES}]}),
+        ("/v1/chat/completions", lambda: {"messages": SAY, "tools": functions(500)}),
+        ("/v1/responses", lambda: {"input": "Hi", "tools": flat(500)}),
+        ("/v1/messages", lambda: {"max_tokens": 9, "messages": SAY, "tools": flat(500)}),
+        ("/api/chat", lambda: {"messages": messages(5_001), "tools": functions(500)}),
+        ("/v1/completions", lambda: {"prompt": [7] * 131_072}),
+        ("/v1/chat/completions", lambda: {"messages": [{"role": "user", "content": "[{,}]" * MAX_VALUES}]}),
     ],
+    ids=["chat", "responses", "messages", "ollama", "tokens", "no JSON"],
 )
-async def test_what_real_clients_send_is_accepted(listening: Listening, path: str, body: Json) -> None:
+async def test_what_real_clients_send_is_accepted(listening: Listening, path: str, body: Callable[[], Json]) -> None:
     service = ScriptedService(saying("Hi"))
     async with listening(service) as url, httpx2.AsyncClient(base_url=url, timeout=PATIENCE_S) as client:
-        answer = await client.post(path, json={"model": "m", **body})
+        answer = await client.post(path, json={"model": "m", **body()})
     assert answer.status_code == 200, answer.text
 
 

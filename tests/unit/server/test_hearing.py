@@ -76,8 +76,8 @@ async def test_the_card_says_that_it_hears(hearing: App) -> None:
 async def test_a_wrong_recording_is_refused_in_the_newest_message_and_noted_in_older_ones(
     hearing: App, what: str
 ) -> None:
-    data, status, says = recordings.WRONG[what]
-    wrong = Message("user", (Text("hear "), Audio("audio/wav", data, path="messages[0].content[1]")))
+    made, status, says = recordings.WRONG[what]
+    wrong = Message("user", (Text("hear "), Audio("audio/wav", made(), path="messages[0].content[1]")))
     with pytest.raises(InvalidRequest) as refused:
         await answer(hearing, wrong)
     assert (refused.value.status, refused.value.field) == (status, "messages[0].content[1]")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import urllib.error
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -44,21 +44,21 @@ def test_another_format_of_the_same_samples_is_another_recording(server: Server)
         assert cached[0] < 30 < cached[1]
 
 
-WRONG: dict[str, tuple[bytes, int, str]] = {
-    "cut": (recordings.wav(1)[:-900], 400, "ends too early"),
-    "too long": (sound.wav(bytes(601 * 2 * 8_000), 8_000), 400, "audio.max_seconds"),
-    "a page": (b"<!doctype html><p>not found</p>", 400, "is an HTML page"),
-    "an image": (picture(), 400, "image"),
-    "too large": (recordings.wav(1) + bytes(25 * 2**20), 413, "audio.max_bytes"),
+WRONG: dict[str, tuple[Callable[[], bytes], int, str]] = {
+    "cut": (lambda: recordings.wav(1)[:-900], 400, "ends too early"),
+    "too long": (lambda: sound.wav(bytes(601 * 2 * 8_000), 8_000), 400, "audio.max_seconds"),
+    "a page": (lambda: b"<!doctype html><p>not found</p>", 400, "is an HTML page"),
+    "an image": (picture, 400, "image"),
+    "too large": (lambda: recordings.wav(1) + bytes(25 * 2**20), 413, "audio.max_bytes"),
 }
 
 
 @pytest.mark.grid(0.2)
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_recording_gets_one_sentence(server: Server, name: str) -> None:
-    data, status, words = WRONG[name]
+    made, status, words = WRONG[name]
     with pytest.raises(urllib.error.HTTPError) as refused:
-        chat(server, [{"role": "user", "content": [spoken(data), text(WORDS)]}])
+        chat(server, [{"role": "user", "content": [spoken(made()), text(WORDS)]}])
     error = json.load(refused.value)["error"]
     assert refused.value.code == status
     assert words in error["message"]
