@@ -34,6 +34,7 @@ pytestmark = [pytest.mark.model]
 
 
 @pytest.mark.grid(0.2)
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_recording_is_computed_once_and_belongs_to_its_bytes(hearing: App) -> None:
     words = "a longer text before the recording, which every conversation has: "
     first = user(words, recordings.wav(1), " tell me")

@@ -8,6 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from tests import recordings
 from tests.own_app import app_of, loaded
 from tests.unit.engine.tiny_projector import N_HEARING, png, write_seeing
@@ -29,7 +30,7 @@ from shepherd.core import (
     fold,
 )
 
-pytestmark = [pytest.mark.model]
+pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 
 BIASES = tuple((token, -100.0) for token in range(N_VISIBLE, N_HEARING))
 GREEDY = Sampling(temperature=0.0, logit_bias=BIASES)
@@ -59,10 +60,11 @@ def _part(part: str | bytes) -> Part:
     return Image("image/png", part) if part.startswith(b"\x89PNG") else Audio("audio/wav", part)
 
 
-@pytest.fixture(params=["speech", "both"])
-async def hearing(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[App]:
-    """A program with a model that hears."""
-    async with running(tmp_path, config(*write_seeing(request.param, tmp_path))) as app:
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["speech", "both"])
+async def hearing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[App]:
+    """A program with a model that hears; one for all tests of a file, which run in one event loop."""
+    folder = tmp_path_factory.mktemp("hearing")
+    async with running(folder, config(*write_seeing(request.param, folder))) as app:
         yield app
 
 

@@ -73,10 +73,11 @@ n_ctx = 2048
 """
 
 
-@pytest.fixture(params=PROJECTORS)
-def seeing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A server with a model that sees, of every kind."""
-    with serving(tmp_path, config(*write_seeing(request.param, tmp_path))) as address:
+@pytest.fixture(scope="module", params=PROJECTORS)
+def seeing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server with a model that sees, of every kind; one for all tests of a file."""
+    folder = tmp_path_factory.mktemp("seeing")
+    with serving(folder, config(*write_seeing(request.param, folder))) as address:
         yield address
 
 
