@@ -134,6 +134,7 @@ def test_every_format_has_the_size_of_its_blocks(name: str) -> None:
         assert 8 * found.size_bytes / found.n_params == pytest.approx(bits[name], rel=0.2)
 
 
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(
     "name",
     ["Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_0", "Q4_K_M", "Q4_K_S", "Q4_0", "Q3_K_M", "Q2_K", "IQ4_XS", "IQ4_NL"],
