@@ -364,8 +364,7 @@ async def keys(place: Place) -> None:
 
 
 async def conversation(place: Place) -> None:
-    with (place.folder / "long.json").open("wb") as opened:
-        opened.truncate(MOST_DOCUMENT_BYTES + 1)
+    (place.folder / "long.json").symlink_to(ZERO)  # a file with holes takes ten times the time
     ConversationStore(place.folder).load("long")
 
 
