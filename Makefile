@@ -64,7 +64,7 @@ bench:  ## against llama-bench and llama-server of the same source (builds them 
 wheel-llama:  ## a wheel of llama.cpp for other machines (with AVX2 on x86), for `pip install --find-links dist`; CMAKE_ARGS adds to it
 	CMAKE_ARGS="-DGGML_NATIVE=OFF $(CMAKE_ARGS)" uv run --no-dev --with pip shepherd doctor --build cpu --wheel dist --yes
 
-embedded-model:  ## trains the embedded model anew, in build/training (two hours and a quarter on two idle cores, at the lowest priority)
+embedded-model:  ## trains the embedded model anew, in build/training (two hours and three quarters on two idle cores, at the lowest priority)
 	uv run --group training python -m training
 
 ship-model:  ## the checksum of the packaged model, and the pages' chats; MODEL=build/training/lamb.gguf puts this file into the package first

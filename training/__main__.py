@@ -1,4 +1,4 @@
-"""Makes the embedded model from nothing: `python -m training`, two hours and a quarter on two idle cores.
+"""Makes the embedded model from nothing: `python -m training`, two hours and three quarters on two idle cores.
 
     vocabulary.json ─▶ checkpoint.pt, log.jsonl ─▶ lamb.gguf, lamb-q8_0.gguf ─▶ evaluation.md, evaluation.json
 
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=FOLDER, help="of all files (%(default)s)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--tokens", type=float, default=21.5, help="of the training, in millions (%(default)g)")
-    parser.add_argument("--finishing", type=float, default=5.5, help="of its end, in millions (%(default)g)")
+    parser.add_argument("--finishing", type=float, default=10.0, help="of its end, in millions (%(default)g)")
     parser.add_argument("--processes", type=int, default=min(2, n_cores()), help="one for each core (%(default)s)")
     parser.add_argument("--layers", type=int, default=7)
     parser.add_argument("--width", type=int, default=256, help="a multiple of 64 (%(default)s)")
