@@ -143,6 +143,7 @@ class RemoteLlama:
 def timeouts_of(options: ModelOptions) -> Timeouts:
     """Of the child of a model, by its `stall_s` and the size of its files."""
     paths = {options.path, *(cache.draft.path for cache in options.caches if cache.draft is not None)}
+    paths |= {options.projector} if options.projector is not None else set()
     n_bytes = sum(file.stat().st_size for path in paths for file in gguf.shards(path))
     frozen_s = max(LEAST_S, min(USUAL.frozen_s, options.stall_s))
     return Timeouts(

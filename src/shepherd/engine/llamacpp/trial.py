@@ -75,12 +75,12 @@ def prove(
     if file is None or child.kept(file) is not None:
         return
     logger.info("checking %s in a child process: this build of the library has not loaded it yet", path.name)
+    n_bytes = header.size_bytes + (projector.stat().st_size if projector is not None else 0)
     if timeout_s is None:
-        timeout_s = TIMEOUT_S + header.size_bytes / SLOWEST_BYTES_PER_S
+        timeout_s = TIMEOUT_S + n_bytes / SLOWEST_BYTES_PER_S
     began_s = time.monotonic()
     task = {"path": str(header.path), "makes_vectors": makes_vectors, "pooling": pooling}
     task |= {"projector": str(projector) if projector is not None else None}
-    n_bytes = header.size_bytes + (projector.stat().st_size if projector is not None else 0)
     program = isolated.command("shepherd.engine.llamacpp.trial:load_task", memory_bytes=n_bytes + MOST_MEMORY_BYTES)
     ended = child.run(command or program, timeout_s=timeout_s, is_wanted=is_wanted, task=isolated.line(task))
     if ended.status == 0:
