@@ -43,6 +43,7 @@ from shepherd.models.draft import DraftFile
 if TYPE_CHECKING:
     from shepherd.engine.llamacpp.embedding import EmbeddingModel
     from shepherd.engine.llamacpp.model import CacheFacts, DraftOptions, ModelOptions
+    from shepherd.engine.llamacpp.projector import Projector
     from shepherd.engine.llamacpp.remote import RemoteEmbedder, RemoteReranker
     from shepherd.engine.llamacpp.reranking import RerankModel
 
@@ -83,6 +84,8 @@ class LoadedModel:
     """By cache: identifies its conversations on disk."""
     embedder: EmbeddingModel | RemoteEmbedder | None = None
     reranker: RerankModel | RemoteReranker | None = None
+    reader: Projector | None = None
+    """Where the model is in this process: that of a child is down with its engines."""
     adapter_hashes: tuple[str, ...] = ()
     """Of each adapter of its entry, in order."""
     ended: dict[str, CacheStats] = field(default_factory=dict)
@@ -99,8 +102,9 @@ class LoadedModel:
 
     def faults(self) -> list[str]:
         """Why an engine of it computes nothing, as sentences; empty: all work."""
-        engines = (*(backend.engine for backend in list(self.backends.values())), self.embedder, self.reranker)
-        return [each.down for each in engines if each is not None and each.down]
+        engines = [backend.engine for backend in list(self.backends.values())]
+        parts = (*engines, self.embedder, self.reranker, self.reader)
+        return [each.down for each in parts if each is not None and each.down]
 
     async def forget(self) -> None:
         """Drop all texts of users: kept answers and prompts, and the caches with their saved copies."""
@@ -205,6 +209,7 @@ class ModelLoader:
             else:
                 constrainer = speech.constraints.constrainer if speech is not None else None
                 made = LlamaModel(weights, options, constrainer=constrainer, report=report)
+                opened.reader = made.reader
             engines: Sequence[Engine] = made.engines
             opened.free = partial(_free, made.free, weights.close)
             opened.embedder, opened.reranker = made.embedder, made.reranker

@@ -65,7 +65,7 @@ class Admission:
 
     def start(self, task: Task, running: Sequence[Task]) -> Verdict:
         """Start a job if it can start now. "no room" and "held up" only while others run or a snapshot is read."""
-        job = task.job
+        job, task.is_encoding = task.job, False
         reserve = max(1, min(job.reserve, task.n_left))
         promised = priority.promised_cells(running)
         refused: list[Resident] = []
@@ -98,6 +98,7 @@ class Admission:
                 return "no room"
             try:
                 if not self._is_encoded(task, planned):
+                    task.is_encoding = True
                     return "held up"
             except EngineError as error:
                 return error

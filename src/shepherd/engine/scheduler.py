@@ -15,6 +15,7 @@ computes and what follows), `recovery.py` (no cells, no positions, a decode that
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -36,7 +37,7 @@ from shepherd.engine.recovery import Recovery
 from shepherd.engine.speculation import REST
 from shepherd.engine.task import Task
 from shepherd.engine.task_queue import TaskQueue
-from shepherd.engine.watchdog import STALL_S
+from shepherd.engine.watchdog import FIRST_DECODE, SLACK, STALL_S
 from shepherd.engine.window import Feed
 
 logger = logging.getLogger(__name__)
@@ -141,7 +142,10 @@ class Scheduler:
         """Do one piece of idle work (rebase a conversation, or save one to disk); False if there is none."""
         is_unknown = self._decode.speed.token_s == 0.0 or any(task.job.media for task in self.waiting)
         self.heartbeat.begin("rebasing and saving idle conversations", None if is_unknown else 0.0)
-        return self.pool.rebase_one(self._limits.n_positions, self._is_urgent) or self.pool.save_one()
+        has_done = self.pool.rebase_one(self._limits.n_positions, self._is_urgent) or self.pool.save_one()
+        if not has_done:
+            self._await_images()
+        return has_done
 
     # -- admission -----------------------------------------------------------------------------------------------------
 
@@ -151,7 +155,13 @@ class Scheduler:
             self.queue.flush()  # planning takes long
             self._admit()
         if not self.running:
+            self._await_images()
             self.queue.flush()  # the thread may wait for mail now; before a decode `step` does it
+
+    def _await_images(self) -> None:
+        """What the projector does is watched there, file by file: many may take long."""
+        if any(task.is_encoding for task in self.waiting):
+            self.heartbeat.begin("waiting for images to be encoded", math.inf)
 
     def _admit(self) -> None:
         if any(task.phase == "closing" for task in self.running):
@@ -192,8 +202,6 @@ class Scheduler:
                 self.queue.finish(task, last)
                 return "ended"
             case waits:
-                if task.job.media:
-                    self.heartbeat.begin("waiting for images to be encoded", None)
                 return waits
 
     # -- computing -----------------------------------------------------------------------------------------------------
@@ -222,7 +230,10 @@ class Scheduler:
 
     def _compute(self, batch: Batch) -> None:
         n = batch.n_tokens
-        self.heartbeat.begin(f"decoding {n} tokens of {len(batch.tasks)} sequences", self._decode.speed.expected_s(n))
+        expected_s = self._decode.speed.expected_s(n)
+        if expected_s is not None and any(chunk.media for chunk in batch.chunks):  # it may be encoded again
+            expected_s = max(expected_s, self._options.stall_s * FIRST_DECODE / SLACK)
+        self.heartbeat.begin(f"decoding {n} tokens of {len(batch.tasks)} sequences", expected_s)
         begun = time.perf_counter()
         try:
             decoded = self._runtime.decode(batch.chunks)

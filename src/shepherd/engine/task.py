@@ -46,6 +46,8 @@ class Task:
     """Whether `Admitted` has been posted; a preempted task is not admitted twice."""
     last: Done | None = None
     """Its last step, from the draw of its end token on: the token is put into the cache before the step is posted."""
+    is_encoding: bool = False
+    """Whether it waits for its images."""
     alone: bool = False
     """Must be computed by itself: a decode that included it has failed."""
     bad_snapshots: set[str] = field(default_factory=set)

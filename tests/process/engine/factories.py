@@ -32,6 +32,8 @@ LAMB = SOURCE / "models" / "lamb.gguf"
 DEADLY = 7
 """A prompt that begins with this token ends the process, or lets it send what it must not."""
 STOP = b"<stop>"
+STALL_S = 0.3
+"""What the tests allow a projector; ten times as long where its speed is not known."""
 MUTE_S = 2.0
 """What the tests allow a child that loads."""
 
@@ -202,7 +204,7 @@ def encoding(workplace: Workplace) -> RemoteModel:
 
 def stuck(workplace: Workplace) -> RemoteModel:
     """The same, in which one text never returns from the library."""
-    from shepherd.engine.llamacpp.pooled import WatchedThread  # late: other children need no NumPy
+    from shepherd.engine.llamacpp.watched import WatchedThread  # late: other children need no library
 
     thread = WatchedThread("vec.gguf", 0.5)
 
@@ -215,6 +217,43 @@ def stuck(workplace: Workplace) -> RemoteModel:
         return thread.call(partial(computed, text))
 
     return RemoteModel(calls={"encode": encode}, down=lambda: thread.down)
+
+
+WIDE = 100
+"""An image of more pixels in a row is one of which the library does not return."""
+
+
+def hang_in(where: str, free: threading.Event) -> None:
+    """Let a function of the library that reads or encodes an image wait, for one that is wide."""
+    from shepherd.engine.llamacpp.library import libmtmd
+
+    mtmd = libmtmd()
+    real, n_wide = getattr(mtmd, where), (WIDE // 16) ** 2
+
+    def called(*arguments: Any) -> Any:
+        if where == "mtmd_tokenize":
+            is_wide = mtmd.mtmd_bitmap_get_nx(arguments[3][0]) > WIDE
+        else:
+            is_wide = mtmd.mtmd_input_chunk_get_n_tokens(arguments[1]) > n_wide
+        if is_wide:
+            free.wait()
+        return real(*arguments)
+
+    setattr(mtmd, where, called)
+
+
+def looking(model: str, projector: str, where: str, workplace: Workplace) -> RemoteModel:
+    """A model that sees; `where` in the library a wide image never ends."""
+    from shepherd.engine.llamacpp.model import CacheOptions, ModelOptions
+    from shepherd.engine.llamacpp.remote import serve
+    from shepherd.engine.llamacpp.runtime import ContextOptions
+
+    hang_in(where, threading.Event())
+    cache = CacheOptions("main", ContextOptions(384, n_seq=5, n_threads=1), EngineOptions(sequences=2), 4)
+    options = ModelOptions(
+        Path(model), "chat", (cache,), n_threads=1, projector=Path(projector), stall_s=STALL_S
+    )  # fmt: skip
+    return serve(options, workplace)
 
 
 class Uninterrupted(GatedRuntime):

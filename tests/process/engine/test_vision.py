@@ -1,17 +1,43 @@
-"""The tests of `tests/unit/engine/test_vision.py` that start programs."""
+"""The tests of `tests/unit/engine/test_vision.py` that start programs, and those of a library that hangs."""
 
 from __future__ import annotations
 
 import asyncio
+import math
+import sys
+import threading
+import time
 from array import array
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
 
 import pytest
+from tests.in_time import PATIENCE_S, becomes_true, until
+from tests.process.engine.factories import FACTORIES, STALL_S, WIDE, hang_in
+from tests.process.engine.test_contract import steps
+from tests.process.engine.test_worker import nothing_is_left
 from tests.unit.engine import kinds
+from tests.unit.engine.tiny_projector import png, write_seeing
 
-from shepherd.engine.base import Admitted, Job, Media
+from shepherd.core import EngineDown, InvalidRequest
+from shepherd.engine.base import Admitted, Engine, Job, Media, MediaReader
+from shepherd.engine.engine import InProcessEngine
+from shepherd.engine.llamacpp.library import libmtmd
+from shepherd.engine.llamacpp.projector import Projector
+from shepherd.engine.llamacpp.remote import RemoteFacts, RemoteReader
+from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
+from shepherd.engine.llamacpp.weights import Weights
 from shepherd.engine.media import tokens_of
+from shepherd.engine.worker.model_process import ChildEngine, ModelProcess, Program, Timeouts
 
-pytestmark = pytest.mark.model
+pytestmark = [
+    pytest.mark.model,
+    pytest.mark.skipif(sys.platform == "win32", reason="sessions and sockets in folders are of POSIX"),
+    pytest.mark.usefixtures(nothing_is_left.__name__),
+]
+USUAL, LARGE = png(1), png(2, width=WIDE + 20, height=WIDE + 20)
+WHERE = ("mtmd_tokenize", "mtmd_encode_chunk")
 
 
 async def test_images_cross_into_a_child() -> None:
@@ -26,3 +52,93 @@ async def test_images_cross_into_a_child() -> None:
         assert await asyncio.to_thread(engine.close)
     assert [answer[0] for answer in answers] == [Admitted(0, 8), Admitted(7, 1)]
     assert len([step for step in answers[0] if isinstance(step, int)]) == 3
+
+
+async def test_a_job_may_wait_for_its_images_as_long_as_their_projector_works(tmp_path: Path) -> None:
+    """Many images take long; each of them is watched where it is encoded."""
+    free = threading.Event()
+
+    class Slow(kinds.GatedRuntime):
+        def prepare(self, media: Sequence[Media], on_ready: Callable[[], None]) -> bool:
+            return free.is_set()
+
+    engine = InProcessEngine(Slow(kinds.Setup()))
+    with closing(engine):
+        media = Media(b"an image", 5, b"its file")
+        ticket = engine.submit(Job(array("i", [1, *tokens_of(media), 2]), 3, media={1: media}))
+        heartbeat = engine._scheduler.heartbeat
+        await until(lambda: heartbeat.allowed_s(1.0) == math.inf)
+        await until(lambda: not engine._has_idle_work)  # nor does it count as idle work
+        await until(lambda: heartbeat.allowed_s(1.0) == math.inf)
+        free.set()
+        await engine.clear()  # mail, as when images are ready
+        assert len([step for step in await steps(ticket) if isinstance(step, int)]) == 3
+
+
+async def look(reader: MediaReader, engine: Engine, file: bytes) -> None:
+    """Ask about an image, as a server does. Raises: `EngineDown`; `InvalidRequest`; `TimeoutError`."""
+    gives_up = time.monotonic() + PATIENCE_S
+    parts = await asyncio.to_thread(reader.read, file, lambda: time.monotonic() < gives_up)
+    tokens, media = array("i", [1]), dict[int, Media]()
+    for part in parts:
+        if isinstance(part, Media):
+            media[len(tokens)] = part
+        tokens.extend(tokens_of(part) if isinstance(part, Media) else part)
+    async with asyncio.timeout(PATIENCE_S):
+        await steps(engine.submit(Job(array("i", [*tokens, 2]), 3, media=media)))
+
+
+@pytest.mark.parametrize("where", WHERE)
+async def test_an_image_in_which_the_library_hangs_ends_its_child_and_is_refused_after_two(
+    where: str, tmp_path: Path
+) -> None:
+    """Before its child is killed, all that is asked of it ends, and its figures say why."""
+    files = tuple(map(str, write_seeing("qwen", tmp_path)))
+    timeouts = Timeouts(connect_s=60.0, frozen_s=PATIENCE_S, hung_s=1.0, term_s=0.0, pause_s=0.01)
+    program = Program(kinds.COMMAND, f"{FACTORIES}:looking", (*files, where), kinds.environment(), timeouts)
+    process = ModelProcess(program, title="cache 'main'")
+    with closing(process):
+        facts = process.facts
+        assert isinstance(facts, RemoteFacts)
+        assert facts.reader is not None
+        reader, engine = RemoteReader(process, facts.reader), ChildEngine(process)
+        for n in range(2):
+            await look(reader, engine, USUAL)
+            with pytest.raises(EngineDown, match="has made no progress"):
+                await look(reader, engine, LARGE)
+            assert "the engine of mmproj-qwen.gguf has made no progress" in (engine.down or "")
+            with pytest.raises(EngineDown, match="has made no progress"):
+                engine.submit(Job(array("i", [1, 2]), 3))
+            await until(lambda: process.n_restarts == n + 1 and engine.down is None)  # noqa: B023
+        with pytest.raises(InvalidRequest, match="has ended the process of the engine of cache 'main' 2 times"):
+            await look(reader, engine, LARGE)
+        await look(reader, engine, USUAL)
+
+
+@pytest.mark.parametrize("where", WHERE)
+async def test_in_this_process_images_are_refused_until_the_library_returns_and_texts_are_answered(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, projector = write_seeing("qwen", tmp_path)
+    monkeypatch.setattr(libmtmd(), where, getattr(libmtmd(), where))  # it is put back
+    hang_in(where, free := threading.Event())
+    weights = Weights.load(model)
+    reader = Projector.load(projector, weights, n_threads=1, stall_s=STALL_S)
+    engine = InProcessEngine(LlamaRuntime(weights, ContextOptions(384, n_seq=5, n_threads=1), reader))
+    try:
+        await look(reader, engine, USUAL)
+        for _ in range(2):
+            with pytest.raises(EngineDown, match=r"the engine of mmproj-qwen\.gguf has made no progress"):
+                await look(reader, engine, LARGE)
+        assert reader.down
+        assert engine.down is None
+        await steps(engine.submit(Job(array("i", [1, 2]), 3)))
+        for thread in (reader._reader, reader._encoder):
+            thread.heartbeat.begin("at work", 0.0)  # not the first time, which is allowed to take long
+        assert not reader.close()
+        free.set()
+    finally:
+        free.set()
+        assert await asyncio.to_thread(engine.close)
+        assert becomes_true(reader.close)
+        weights.close()

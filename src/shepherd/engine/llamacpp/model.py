@@ -209,7 +209,8 @@ class LlamaModel:
     def _open_projector(self, options: ModelOptions, path: Path) -> Projector:
         began_s = time.monotonic()
         n_threads = options.n_threads_batch or options.n_threads or default_threads(self.weights.n_params)
-        projector = Projector.load(path, self.weights, n_threads=n_threads, use_gpu=options.gpu_layers != 0)
+        use_gpu = options.gpu_layers != 0
+        projector = Projector.load(path, self.weights, n_threads=n_threads, use_gpu=use_gpu, stall_s=options.stall_s)
         logger.info(
             "%s %s by %s, loaded in %.1f s",
             options.path.name,
@@ -239,7 +240,9 @@ class LlamaModel:
             self.free()
 
     def free(self) -> None:
-        """Free what is left when the engines have ended."""
-        for part in (self.embedder, self.reranker, self.reader, *self._drafts.values(), self.weights):
-            if part is not None:
-                part.close()
+        """Free what is left when the engines have ended; but not weights that a stuck thread may use."""
+        watched = [each for each in (self.embedder, self.reranker, self.reader) if each is not None]
+        have_ended = [each.close() for each in watched]
+        if all(have_ended):
+            for weights in (*self._drafts.values(), self.weights):
+                weights.close()

@@ -19,36 +19,27 @@ Facts about llama.h that shape this file:
 from __future__ import annotations
 
 import ctypes
-import logging
-import queue
-import threading
-import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, InvalidStateError
-from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from shepherd.core import EngineDown, EngineError
+from shepherd.core import EngineError
 from shepherd.engine.base import Chunk
 from shepherd.engine.llamacpp.batch import Batch
 from shepherd.engine.llamacpp.library import C, devices, reason_from, start_library
 from shepherd.engine.llamacpp.runtime import default_threads
+from shepherd.engine.llamacpp.watched import WatchedThread
 from shepherd.engine.llamacpp.weights import Weights
-from shepherd.engine.prefill import SMALLEST, SpeedEstimate
 from shepherd.engine.stats import CacheStats
-from shepherd.engine.watchdog import CLOSE_S, STALL_S, STEP_S, Heartbeat, Watchdog, call_stack
+from shepherd.engine.watchdog import STALL_S
 from shepherd.process.child import Cancelled
 
-logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 Pooling = Literal["mean", "cls", "last", "none", "rank"]
 Rows = npt.NDArray[np.float32]
 
@@ -73,88 +64,6 @@ def always() -> bool:
 def pooling_of(weights: Weights) -> Pooling | None:
     number = weights.parameter("pooling_type")
     return next((name for name, known in _POOLING.items() if known and number == str(known)), None)
-
-
-class WatchedThread:
-    """Computes what callers wait for, in the order in which they ask; no other thread is in the library meanwhile. If a
-    call of it does not return, all callers and all later ones get `EngineDown` until it does."""
-
-    def __init__(self, name: str, stall_s: float) -> None:
-        self.down: str | None = None
-        self.stats = CacheStats(0)
-        self.heartbeat = Heartbeat()
-        self.speed = SpeedEstimate()
-        self._name = name
-        self._lock = threading.Lock()  # guards `down` against further calls
-        self._open: set[Future[Any]] = set()
-        self._mailbox: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=f"engine-{name}", daemon=True)
-        self._thread.start()
-        self._watchdog = Watchdog(
-            self.heartbeat, name=name, stall_s=stall_s, has_work=lambda: bool(self._open), on_stall=self._stall,
-            on_recovery=self._recover,
-        )  # fmt: skip
-
-    def call(self, work: Callable[[], T]) -> T:
-        """What `work` returns. Raises: what it raises; `EngineDown`."""
-        done: Future[T] = Future()
-        done.add_done_callback(self._open.discard)
-        with self._lock:
-            if self.down is not None:
-                raise EngineDown(self.down)
-            self._open.add(done)
-            self._mailbox.put((work, done))
-        self._watchdog.wake()
-        return done.result()
-
-    @contextmanager
-    def computing(self, n_tokens: int, n_texts: int) -> Iterator[None]:
-        """Around a call of the library, on the thread. What it may take follows the speed of those before it."""
-        self.heartbeat.begin(f"computing {n_tokens} tokens of {n_texts} texts", self.speed.expected_s(n_tokens))
-        began_s = time.perf_counter()
-        yield
-        seconds, stats = time.perf_counter() - began_s, self.stats
-        self.speed.observe(seconds, n_prompt=max(n_tokens, SMALLEST), n_running=0)
-        stats.prefill_s, stats.prefilled_tokens = stats.prefill_s + seconds, stats.prefilled_tokens + n_tokens
-        stats.decodes, stats.decoded_chunks = stats.decodes + 1, stats.decoded_chunks + n_texts
-        self.heartbeat.beat()
-
-    def close(self) -> bool:
-        """End behind what was asked; False: it is stuck, and left. Twice is allowed."""
-        self._mailbox.put(None)
-        while self._thread.is_alive() and self._watchdog.quiet_s < self.heartbeat.allowed_s(CLOSE_S):
-            self._thread.join(STEP_S)
-        self._watchdog.close()
-        self._refuse(f"{self._name} has been closed")
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
-        while (mail := self._mailbox.get()) is not None:
-            work, done = mail
-            with suppress(InvalidStateError):  # it has been refused meanwhile
-                try:
-                    if not done.done():
-                        done.set_result(work())
-                except Exception as error:
-                    done.set_exception(error)
-            self.heartbeat.beat()
-
-    def _stall(self, quiet_s: float) -> None:
-        reason = f"the engine of {self._name} has made no progress for {quiet_s:.0f} s ({self.heartbeat.doing})"
-        logger.error("%s; requests end with an error until it recovers. Stack: %s", reason, call_stack(self._thread))
-        self.stats.stalls += 1
-        self._refuse(reason)
-
-    def _refuse(self, reason: str) -> None:
-        with self._lock:
-            self.down, refused = reason, self._open.copy()
-        for done in refused:
-            with suppress(InvalidStateError):
-                done.set_exception(EngineDown(reason))
-
-    def _recover(self, quiet_s: float) -> None:
-        logger.warning("the engine of %s has recovered after %.0f s without progress", self._name, quiet_s)
-        self.down = None
 
 
 class PooledModel:
@@ -340,7 +249,7 @@ class _PoolingContext:
         n_tokens = sum(len(chunk.tokens) for chunk in chunks)
         find = C.llama_get_embeddings_ith if self._pooling == "none" else C.llama_get_embeddings_seq
         n = n_tokens if self._pooling == "none" else len(chunks)
-        with thread.computing(n_tokens, len(chunks)):
+        with thread.computing(f"computing {n_tokens} tokens of {len(chunks)} texts", n_tokens, len(chunks)):
             code: int = self._compute(self._context, self._batch.struct)
             if code != 0:
                 reason, name = reason_from(start_library()), self._weights.path.name

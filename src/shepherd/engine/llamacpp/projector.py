@@ -1,12 +1,14 @@
 """A projector (mmproj): turns images, or recordings, into embeddings for one model, by the library's libmtmd.
 
     file ── read ──▶ parts and their numbers of tokens     before anything is computed, any thread
-         ── encode ▶ embeddings, kept for a moment         on the projector's own thread, beside the engine's
+         ── encode ▶ embeddings, kept for a moment         on a thread of its own, beside the engine's
                           └── decode ──▶ cells             the engine thread
 
-libmtmd may change at any release, so this file and `samples.py` alone use it. Files come decoded, images from
-`pixels.py` and recordings from `samples.py`. Everything of an image or a recording follows from its file and from the
-projector, so one is encoded again when its embeddings have been dropped.
+The library reads and encodes on threads that are watched (`watched.py`): if it does not return, what waits for it ends
+with `EngineDown`, and so does what comes until it returns. libmtmd may change at any release, so this file and
+`samples.py` alone use it. Files come decoded, images from `pixels.py` and recordings from `samples.py`. Everything of
+an image or a recording follows from its file and from the projector, so one is encoded again when its embeddings have
+been dropped.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ import hashlib
 import io
 import logging
 import os
-import threading
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +32,9 @@ from shepherd.core.lru import LruCache
 from shepherd.engine.base import Media, MediaReader
 from shepherd.engine.llamacpp import pixels, samples
 from shepherd.engine.llamacpp.library import C, libmtmd, reason_from, start_library
+from shepherd.engine.llamacpp.watched import WatchedThread
 from shepherd.engine.llamacpp.weights import Weights, digest_of
+from shepherd.engine.watchdog import STALL_S
 from shepherd.media import sound
 from shepherd.media.image import NotMedia
 
@@ -47,6 +51,10 @@ MOST_SECONDS = 3600
 """Of one recording: 64 kB of memory for each, several times over. An operator's limits come before."""
 LOUDEST = 1000.0
 """Of samples, whose usual range is one to either side: files of floats may hold anything."""
+FIRST_S = 2e-9
+"""Seconds that the first encoding may take, for each of its tokens and each byte of the projector, if that is longer
+than `FIRST_DECODE` allows. The dearest image of Qwen2-VL (4,096 tokens, 1.35 GB, 66 TFLOP) gets three hours; a slow
+core of 10 GFLOP/s takes 1.8."""
 _TEXT = 0
 """`MTMD_INPUT_CHUNK_TYPE_TEXT`."""
 
@@ -60,17 +68,27 @@ class _Encoded(NamedTuple):
     """What the library has noted of it: its size, its grid."""
 
 
+class _Decoded(NamedTuple):
+    """A file, ready for the library."""
+
+    bitmap: Callable[[], Any]
+    """Makes the library's copy of it, which its caller frees. Raises: `InvalidRequest`."""
+    name: str
+
+
 class Projector:
     """A loaded projector; satisfies `MediaReader`. Any thread, but `close` last."""
 
-    def __init__(self, handle: Any, path: Path, weights: Weights) -> None:
+    def __init__(self, handle: Any, path: Path, weights: Weights, stall_s: float = STALL_S) -> None:
         self.path = path
         self._handle = handle
         self._width: int = C.llama_model_n_embd_inp(weights.handle)
-        self._lock = threading.Lock()
-        """Guards the library's one buffer of results."""
-        self._worker = ThreadPoolExecutor(1, f"media-{path.stem}")
-        self._encoding: dict[bytes, Future[_Encoded]] = {}
+        self._first_s = FIRST_S * path.stat().st_size
+        self._reader = WatchedThread(path.name, stall_s)
+        self._encoder = WatchedThread(path.name, stall_s)
+        """Alone has the library's one buffer of results."""
+        self._encoding: dict[bytes, tuple[Future[_Encoded], set[Callable[[], None]]]] = {}
+        """What is encoded, and who has asked: caches share a projector."""
         self._encoded = LruCache[_Encoded](KEEP_BYTES)
         self._pixels = LruCache[tuple[int, int, bytes]](KEEP_DECODED)
         self._samples = LruCache[bytes](KEEP_DECODED)
@@ -84,8 +102,13 @@ class Projector:
         """Whether all tokens of an image see each other: they must be computed in one piece. Sound is read in order."""
 
     @classmethod
-    def load(cls, path: Path, weights: Weights, *, n_threads: int, use_gpu: bool = True) -> Projector:
-        """Load a projector for these weights. Raises: `EngineError` if it is none, or belongs to another model."""
+    def load(
+        cls, path: Path, weights: Weights, *, n_threads: int, use_gpu: bool = True, stall_s: float = STALL_S
+    ) -> Projector:
+        """Load a projector for these weights. stall_s: as that of `EngineOptions`.
+
+        Raises: `EngineError` if it is none, or belongs to another model.
+        """
         log = start_library()
         log.errors.clear()
         mtmd = libmtmd()
@@ -99,7 +122,12 @@ class Projector:
                 f"{path.name} cannot be used as the projector of {weights.path.name}{reason and ' ' + reason}; set "
                 "mmproj to the file that belongs to this model, or leave it out to use the model for text only"
             )
-        return cls(handle, path, weights)
+        return cls(handle, path, weights, stall_s)
+
+    @property
+    def down(self) -> str | None:
+        """As `Engine.down`."""
+        return self._encoder.down or self._reader.down
 
     @functools.cached_property
     def digest(self) -> bytes:
@@ -112,14 +140,18 @@ class Projector:
         return media_of(self.digest, data, self.parts(data, is_wanted))
 
     def parts(self, data: bytes, is_wanted: Callable[[], bool] = lambda: True) -> tuple[array[int] | int, ...]:
-        """What `read` returns, with the number of tokens of each part. Raises: as `read`."""
+        """What `read` returns, with the number of tokens of each part. Raises: as `read`; `EngineDown`."""
         name = name_of(self.digest, data)
         found = self._read.find(name)
         if found is None:
-            with self._chunks(data, is_wanted) as chunks:
-                found = tuple(map(_facts, chunks))
+            found = self._reader.call(partial(self._counted, self._decoded(data, is_wanted)))
             self._read.keep(name, found)
         return found
+
+    def _counted(self, file: _Decoded) -> tuple[array[int] | int, ...]:
+        self._reader.heartbeat.begin("reading an image or a recording", None)
+        with self._chunks(file) as chunks:
+            return tuple(map(_facts, chunks))
 
     def batch_size(self, media: Media) -> int:
         """How many of its tokens must be computed in one piece."""
@@ -131,16 +163,18 @@ class Projector:
         """As `Runtime.prepare`. One that was encoded and is dropped already counts: `decode` encodes it again."""
         is_ready = True
         for each in {each.data: each for each in media if self._encoded.find(each.key) is None}.values():
-            coming = self._encoding.get(each.key)
-            if coming is None:
-                coming = self._encoding[each.key] = self._worker.submit(self._encode, each)
+            known = self._encoding.get(each.key)
+            if known is not None and known[0].done():
+                self._encoding.pop(each.key, None)
+                known[0].result()  # raises what the encoding has raised
+                continue
+            if known is None:
+                known = self._encoding[each.key] = self._encoder.submit(partial(self._encode, each)), set()
+            coming, asked = known
+            if on_ready not in asked:
+                asked.add(on_ready)
                 coming.add_done_callback(lambda _: on_ready())
-                is_ready = False
-            elif not coming.done():
-                is_ready = False
-            else:
-                del self._encoding[each.key]
-                coming.result()  # raises what the encoding has raised
+            is_ready = False
         return is_ready
 
     def _encode(self, media: Media, *, alone: bool = False) -> _Encoded:
@@ -154,16 +188,22 @@ class Projector:
         import numpy as np  # noqa: PLC0415 - imports slowly, and most programs see and hear nothing
 
         mtmd, found = libmtmd(), None
-        log = start_library()
-        with self._chunks(media.data) as chunks, self._lock:
+        log, heartbeat = start_library(), self._encoder.heartbeat
+        heartbeat.begin("decoding and reading an image or a recording", None)
+        file = self._decoded(media.data)
+        heartbeat.beat()
+        with self._chunks(file) as chunks:
+            heartbeat.beat()
             for part, chunk in enumerate(chunks):
                 if mtmd.mtmd_input_chunk_get_type(chunk) == _TEXT or (alone and part != media.part):
                     continue
-                if mtmd.mtmd_encode_chunk(self._handle, chunk) != 0:
-                    raise EngineError(f"a file could not be encoded by {self.path.name}{reason_from(log)}")
-                n_floats = self._width * int(mtmd.mtmd_input_chunk_get_n_tokens(chunk))
-                embeddings = (ctypes.c_float * n_floats)()
-                ctypes.memmove(embeddings, mtmd.mtmd_get_output_embd(self._handle), ctypes.sizeof(embeddings))
+                n_tokens = int(mtmd.mtmd_input_chunk_get_n_tokens(chunk))
+                doing = f"encoding {n_tokens} tokens of an image or a recording"
+                embeddings = (ctypes.c_float * (self._width * n_tokens))()
+                with self._encoder.computing(doing, n_tokens, 1, first_s=self._first_s * n_tokens):
+                    if mtmd.mtmd_encode_chunk(self._handle, chunk) != 0:
+                        raise EngineError(f"a file could not be encoded by {self.path.name}{reason_from(log)}")
+                    ctypes.memmove(embeddings, mtmd.mtmd_get_output_embd(self._handle), ctypes.sizeof(embeddings))
                 if not np.isfinite(
                     np.frombuffer(memoryview(embeddings), np.float32)
                 ).all():  # it would spread to the cells of others
@@ -200,7 +240,9 @@ class Projector:
         Engine thread. After another code than 0, some of its cells may be there. Raises: `EngineError`.
         """
         mtmd = libmtmd()
-        encoded = self._encoded.find(media.key) or self._encode(media, alone=True)
+        encoded = self._encoded.find(media.key)
+        if encoded is None:  # the engine stands until then
+            encoded = self._encoder.call(partial(self._encode, media, alone=True), is_urgent=True)
         chunk = mtmd.mtmd_input_chunk_load(encoded.chunk, len(encoded.chunk))
         if not chunk:
             raise EngineError(f"{self.path.name} does not read back what it has noted of a file")
@@ -214,19 +256,27 @@ class Projector:
         finally:
             mtmd.mtmd_input_chunk_free(chunk)
 
-    def close(self) -> None:
-        self._worker.shutdown(cancel_futures=True)
-        if self._handle:
+    def close(self) -> bool:
+        """False: a thread is stuck in the library, and uses it and the weights. Twice is allowed."""
+        waiting = [coming for coming, _ in self._encoding.values() if not coming.done()]
+        for coming in waiting[1:]:  # behind the one that is encoded
+            coming.cancel()
+        have_ended = [thread.close() for thread in (self._reader, self._encoder)]
+        if all(have_ended) and self._handle:
             libmtmd().mtmd_free(self._handle)
             self._handle = None
+        return all(have_ended)
+
+    def _decoded(self, data: bytes, is_wanted: Callable[[], bool] = lambda: True) -> _Decoded:
+        """Raises: `InvalidRequest`; `Cancelled`."""
+        return self._picture(data, is_wanted) if sound.find_type(data) is None else self._sound(data, is_wanted)
 
     @contextmanager
-    def _chunks(self, data: bytes, is_wanted: Callable[[], bool] = lambda: True) -> Iterator[list[Any]]:
-        """What the library makes of a file, valid within. Raises: `InvalidRequest`; as `decode`."""
+    def _chunks(self, file: _Decoded) -> Iterator[list[Any]]:
+        """What the library makes of a file, valid within. Raises: `InvalidRequest`."""
         mtmd, log = libmtmd(), start_library()
-        is_sound = sound.find_type(data) is not None
         with ExitStack() as stack:
-            bitmap, what = self._sound(data, is_wanted) if is_sound else self._picture(data, is_wanted)
+            bitmap = file.bitmap()
             stack.callback(mtmd.mtmd_bitmap_free, bitmap)
             chunks = mtmd.mtmd_input_chunks_init()
             stack.callback(mtmd.mtmd_input_chunks_free, chunks)
@@ -234,21 +284,21 @@ class Projector:
             text = mtmd.mtmd_input_text(marker, len(marker), False, True)
             bitmaps = (ctypes.c_void_p * 1)(bitmap)
             if mtmd.mtmd_tokenize(self._handle, chunks, ctypes.byref(text), bitmaps, 1) != 0:
-                raise InvalidRequest(f"{what} cannot be read by {self.path.name}{reason_from(log)}")
+                raise InvalidRequest(f"{file.name} cannot be read by {self.path.name}{reason_from(log)}")
             yield [mtmd.mtmd_input_chunks_get(chunks, at) for at in range(mtmd.mtmd_input_chunks_size(chunks))]
 
-    def _picture(self, data: bytes, is_wanted: Callable[[], bool]) -> tuple[Any, str]:
-        """The pixels of an image as a bitmap of the library, and a name for it. Raises: `InvalidRequest`; as
-        `decode`."""
+    def _picture(self, data: bytes, is_wanted: Callable[[], bool]) -> _Decoded:
+        """The pixels of an image. Raises: as `_decoded`."""
         if (found := self._pixels.find(data)) is None:
             found = pixels.decode(data, is_wanted)
             self._pixels.keep(data, found, len(data) + len(found[2]))
         width, height, content = found
         buffer = ctypes.cast(ctypes.c_char_p(content), ctypes.POINTER(ctypes.c_uint8))
-        return libmtmd().mtmd_bitmap_init(width, height, buffer), f"an image of {width} x {height} pixels"
+        bitmap = partial(libmtmd().mtmd_bitmap_init, width, height, buffer)
+        return _Decoded(bitmap, f"an image of {width} x {height} pixels")
 
-    def _sound(self, data: bytes, is_wanted: Callable[[], bool]) -> tuple[Any, str]:
-        """The samples of a recording as a bitmap of the library, and a name for it. Raises: as `_picture`."""
+    def _sound(self, data: bytes, is_wanted: Callable[[], bool]) -> _Decoded:
+        """The samples of a recording. Raises: as `_picture`."""
         try:
             found = sound.read_header(data)
         except NotMedia as error:
@@ -261,16 +311,22 @@ class Projector:
             raise InvalidRequest(f"{self.path.name} hears no recordings")
         mtmd = libmtmd()
         rate: int = mtmd.mtmd_get_audio_sample_rate(self._handle)
-        if (content := self._samples.find(data)) is None:
-            stream = found.stream(data)
-            if rate == samples.RATE:
-                content = samples.decode(stream, found.seconds, is_wanted)
-            else:
-                content = samples.read_by(self._handle, stream)
-            _check_samples(content, rate)
-            self._samples.keep(data, content, len(data) + len(content))
-        buffer = ctypes.cast(ctypes.c_char_p(content), ctypes.POINTER(ctypes.c_float))
-        return mtmd.mtmd_bitmap_init_from_audio(len(content) // 4, buffer), f"a recording of {found.seconds:.1f} s"
+        content, stream = self._samples.find(data), found.stream(data)
+
+        def kept(made: bytes) -> bytes:
+            _check_samples(made, rate)
+            self._samples.keep(data, made, len(data) + len(made))
+            return made
+
+        if content is None and rate == samples.RATE:
+            content = kept(samples.decode(stream, found.seconds, is_wanted))
+
+        def bitmap() -> Any:  # where the library decodes, it is watched
+            made = kept(samples.read_by(self._handle, stream)) if content is None else content
+            buffer = ctypes.cast(ctypes.c_char_p(made), ctypes.POINTER(ctypes.c_float))
+            return mtmd.mtmd_bitmap_init_from_audio(len(made) // 4, buffer)
+
+        return _Decoded(bitmap, f"a recording of {found.seconds:.1f} s")
 
 
 def _check_samples(content: bytes, rate: int) -> None:

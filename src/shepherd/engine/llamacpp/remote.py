@@ -76,9 +76,9 @@ def serve(options: ModelOptions, workplace: Workplace) -> RemoteModel:
             return reranker.score(pairs, is_wanted), reranker.stats()
 
         calls["score"] = score
-    pooled = model.embedder or model.reranker
+    watched = model.reader or model.embedder or model.reranker
     return RemoteModel(
-        model.engines, RemoteFacts(model.facts, read), calls, prepare, lambda: pooled.down if pooled else None
+        model.engines, RemoteFacts(model.facts, read), calls, prepare, lambda: watched.down if watched else None
     )
 
 

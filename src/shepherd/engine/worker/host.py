@@ -333,7 +333,7 @@ class _Host:
 
     def _state(self, engine: int) -> State:
         served = self._engines[engine]
-        return State(engine, served.stats(), served.down, getattr(served, "is_saving", False))
+        return State(engine, served.stats(), served.down or self._model.down(), getattr(served, "is_saving", False))
 
     def _answer(self, answer: Answer) -> None:
         if not self._answers:

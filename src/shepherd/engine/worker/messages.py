@@ -47,7 +47,7 @@ class RemoteModel:
     prepare: Callable[[Job], None] | None = None
     """What a job needs before an engine gets it and that takes long, in a thread. Raises: `ShepherdError`."""
     down: Callable[[], str | None] = lambda: None
-    """Why `calls` compute nothing, of a model without engines."""
+    """Why `calls` compute nothing."""
 
 
 @dataclass(frozen=True, slots=True)
