@@ -227,7 +227,7 @@ async def test_without_the_operators_word_nothing_is_changed(tmp_path: Path, roo
 
 async def test_a_model_with_an_adapter_is_listed_copied_and_kept(tmp_path: Path) -> None:
     """With Ollama's own client: a copy of its name computes with the adapter; what the configuration names stays."""
-    law = write_lora(tmp_path / "law.gguf", read_header(LAMB), seed=1)
+    law = write_lora(tmp_path / "law.gguf", read_header(LAMB), seed=3)
     text = (
         f'{MANAGED}[models.lamb]\npath = "embedded"\n[[models.lamb.adapters]]\npath = "{law}"\napply = false\n'
         '[aliases]\nlawyer = "lamb:law"\n'
