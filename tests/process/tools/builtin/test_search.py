@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.unit.tools.builtin.test_search import context, find, refusal, top  # noqa: F401 - fixtures
 
+from shepherd.process.isolated import run_isolated
 from shepherd.tools.builtin.search import search_files
 from shepherd.tools.results import ResultStore
 from shepherd.tools.tool import ToolContext
@@ -50,7 +52,11 @@ async def test_large_files_are_searched_when_they_are_named_in_every_part(top: P
     )
 
 
-async def test_a_pattern_that_takes_for_ever_is_stopped(top: Path, context: ToolContext) -> None:
+async def test_a_pattern_that_takes_for_ever_is_stopped(
+    top: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soon = partial(run_isolated, deadline_s=0.5)  # the usual limit is seconds of processor time
+    monkeypatch.setattr("shepherd.tools.builtin.search.run_isolated", soon)
     (top / "work/trap").write_text("a" * 60 + "!")
     said = await refusal(context, pattern="(a+)+$", path="trap")
     assert said.startswith('the pattern "(a+)+$": ')
