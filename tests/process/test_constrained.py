@@ -94,11 +94,11 @@ def check(call: Json) -> None:
 @pytest.mark.parametrize(
     ("n", "fields"),
     [
-        (amount(6, 50), {"tool_choice": "required"}),
-        (amount(6, 50), {"tool_choice": "required", "parallel_tool_calls": False}),
-        (amount(6, 50), {"tool_choice": NAMED}),
-        (amount(6, 50), {}),
-        (amount(6, 50), {"parallel_tool_calls": False}),
+        (amount(4, 50), {"tool_choice": "required"}),
+        (amount(4, 50), {"tool_choice": "required", "parallel_tool_calls": False}),
+        (amount(4, 50), {"tool_choice": NAMED}),
+        (amount(4, 50), {}),
+        (amount(4, 50), {"parallel_tool_calls": False}),
         (amount(2, 10), {"tool_choice": "required", "response_format": {"type": "json_object"}}),
         (amount(2, 10), {"tool_choice": "required", "reasoning_effort": "high"}),
     ],

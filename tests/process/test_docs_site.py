@@ -65,6 +65,7 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert sorted(named) == sorted(site.PAGES)
 
 
+@pytest.mark.search
 @pytest.mark.skipif(importlib.util.find_spec("zensical") is None, reason="needs the group docs: zensical")
 def test_the_site_is_built_whole_with_a_search_and_asks_no_other_machine(tmp_path: Path) -> None:
     folder = site.build(tmp_path)

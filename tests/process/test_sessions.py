@@ -68,7 +68,7 @@ def too_much(requests: Sequence[Played], tail: int) -> list[Played]:
     return [one for one in requests if one.prefilled > one.new * 1.02 + tail]
 
 
-@pytest.mark.grid(0.2)
+@pytest.mark.grid(0.1)
 @pytest.mark.parametrize(
     ("name", "kind", "template"),
     [
