@@ -123,7 +123,8 @@ class LoadedModel:
         ended: list[bool] = []
         with contextlib.ExitStack() as stack:  # if one fails, the others are freed all the same
             stack.callback(lambda: self.free() if all(ended) else None)
-            for each in (self.embedder, self.reranker, *(backend.engine for backend in self.backends.values())):
+            engines = [backend.engine for backend in self.backends.values()]
+            for each in (self.embedder, self.reranker, self.reader, *engines):  # the engines first: they use the others
                 if each is not None:
                     stack.callback(lambda engine: ended.append(engine.close()), each)
         self.backends.clear()

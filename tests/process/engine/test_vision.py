@@ -20,6 +20,7 @@ from tests.process.engine.test_worker import nothing_is_left
 from tests.unit.engine import kinds
 from tests.unit.engine.tiny_projector import png, write_seeing
 
+from shepherd.app.loading import LoadedModel
 from shepherd.core import EngineDown, InvalidRequest
 from shepherd.engine.base import Admitted, Engine, Job, Media, MediaReader
 from shepherd.engine.engine import InProcessEngine
@@ -125,6 +126,8 @@ async def test_in_this_process_images_are_refused_until_the_library_returns_and_
     weights = Weights.load(model)
     reader = Projector.load(projector, weights, n_threads=1, stall_s=STALL_S)
     engine = InProcessEngine(LlamaRuntime(weights, ContextOptions(384, n_seq=5, n_threads=1), reader))
+    freed: list[bool] = []
+    opened = LoadedModel("qwen", weights, lambda: freed.append(True), reader=reader)
     try:
         await look(reader, engine, USUAL)
         for _ in range(2):
@@ -136,9 +139,13 @@ async def test_in_this_process_images_are_refused_until_the_library_returns_and_
         for thread in (reader._reader, reader._encoder):
             thread.heartbeat.begin("at work", 0.0)  # not the first time, which is allowed to take long
         assert not reader.close()
+        opened.close()
+        assert not freed, "a stuck thread may use the weights"
         free.set()
     finally:
         free.set()
         assert await asyncio.to_thread(engine.close)
         assert becomes_true(reader.close)
+        opened.close()
+        assert freed
         weights.close()

@@ -233,6 +233,14 @@ class LlamaModel:
             self.embedder = made = EmbeddingModel(self.weights, pooling=options.pooling, **common)
         self.facts = self.facts._replace(pooled=PooledFacts(made.name, made.width, made.pooling, made.n_tokens))
 
+    @property
+    def down(self) -> str | None:
+        """Why what is beside the engines computes nothing."""
+        return next((part.down for part in self._watched() if part.down), None)
+
+    def _watched(self) -> list[EmbeddingModel | RerankModel | Projector]:
+        return [part for part in (self.embedder, self.reranker, self.reader) if part is not None]
+
     def close(self) -> None:
         """Close the engines that are open, and free the weights; but not memory that a stalled thread may use."""
         have_ended = [engine.close() for engine in self.engines]
@@ -241,8 +249,7 @@ class LlamaModel:
 
     def free(self) -> None:
         """Free what is left when the engines have ended; but not weights that a stuck thread may use."""
-        watched = [each for each in (self.embedder, self.reranker, self.reader) if each is not None]
-        have_ended = [each.close() for each in watched]
+        have_ended = [part.close() for part in self._watched()]
         if all(have_ended):
             for weights in (*self._drafts.values(), self.weights):
                 weights.close()

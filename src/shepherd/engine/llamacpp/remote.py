@@ -76,10 +76,7 @@ def serve(options: ModelOptions, workplace: Workplace) -> RemoteModel:
             return reranker.score(pairs, is_wanted), reranker.stats()
 
         calls["score"] = score
-    watched = model.reader or model.embedder or model.reranker
-    return RemoteModel(
-        model.engines, RemoteFacts(model.facts, read), calls, prepare, lambda: watched.down if watched else None
-    )
+    return RemoteModel(model.engines, RemoteFacts(model.facts, read), calls, prepare, lambda: model.down)
 
 
 class ReaderFacts(NamedTuple):

@@ -85,8 +85,10 @@ class WatchedThread:
     def close(self) -> bool:
         """End behind what was asked; False: it is stuck, and left. Twice is allowed."""
         self._mailbox.put((2, next(self._numbers), lambda: None, None))
-        while self._thread.is_alive() and self._watchdog.quiet_s < self.heartbeat.allowed_s(CLOSE_S):
+        quiet_s, seen = self._watchdog.quiet_s, self.heartbeat.n_beats  # the watchdog looks no more the second time
+        while self._thread.is_alive() and quiet_s < self.heartbeat.allowed_s(CLOSE_S):
             self._thread.join(STEP_S)
+            quiet_s, seen = (quiet_s + STEP_S if self.heartbeat.n_beats == seen else 0.0), self.heartbeat.n_beats
         self._watchdog.close()
         self._refuse(f"{self._name} has been closed")
         return not self._thread.is_alive()
