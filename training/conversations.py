@@ -9,7 +9,7 @@ lacks; what the memory quotes is data, whatever it says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from functools import cache
 
 from shepherd.agent.digest import CLOSING as DIGEST_END
@@ -169,7 +169,11 @@ def memory_tools(draw: Draw) -> Sequence[Spec]:
 
 def chat_tools(draw: Draw) -> list[Spec]:
     """Those of the chat with this model, in the registry's order; commands are there where a user wants them."""
-    names = {*TINY_TOOLS, "execute_command"} if draw.often(0.5) else {*TINY_TOOLS}
+    return listed({*TINY_TOOLS, "execute_command"} if draw.often(0.5) else {*TINY_TOOLS})
+
+
+def listed(names: Set[str]) -> list[Spec]:
+    """In the registry's order."""
     return [spec for name, spec in own_tools.specs().items() if name in names]
 
 
@@ -260,19 +264,15 @@ PAIRS = (
 
 def who(draw: Draw) -> Chat:
     """Who the user is, in words; and the commands that say something alike."""
-    tools = toolset(draw, ("execute_command",), n_tools(draw)) if draw.often(0.4) else [
-        spec for name, spec in own_tools.specs().items() if name in {*TINY_TOOLS, "execute_command"}
-    ]  # fmt: skip
+    shell = "execute_command"
+    tools = toolset(draw, (shell,), n_tools(draw)) if draw.often(0.4) else listed({*TINY_TOOLS, shell})
     made = begun(draw, tools, share=0.15)
     told = fact(draw, "name")
-    if draw.often(0.8):
+    if is_known := draw.often(0.8):
         made.ask(statement(draw, told, TELLINGS), says(acknowledgement(draw, told)))
-        known = True
-    else:
-        known = False
     for _ in range(draw.whole(2, 6)):
         kind = draw.weighted((("ask", 40), ("run", 40), ("self", 20)))
-        if kind == "ask" and known:
+        if kind == "ask" and is_known:
             ask(draw, made, told)
         elif kind == "self":
             made.ask(small_talk.typed(draw, "self"), says(small_talk.ANSWERS["self"]))

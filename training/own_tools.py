@@ -593,10 +593,8 @@ def execute_command(draw: Draw) -> Request:
             said, "execute_command", {"command": "date"}, f"{moment}\nexit code 0", f"The command printed: {moment}"
         )
     short = ("whoami", "pwd", "date", "hostname", "uname", "uname -a", "uptime", "id", "ls", "df", "env", "who")
-    command, printed = (
-        draw.pick(short) if draw.often(0.25) else draw.command(),
-        draw.made(draw.sentence, draw.value, draw.phrase),
-    )
+    command = draw.pick(short) if draw.often(0.25) else draw.command()
+    printed = draw.made(draw.sentence, draw.value, draw.phrase)
     wordings = (
         "Run {}", "Run the command {}", "Execute {}", "Execute the command {}", "Run `{}`", "Run this command: {}",
         "Please run {}", "Start {}", "run: {}", "Execute `{}`", "Run {} in the shell", "Use the shell to run {}",
