@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from shepherd.core import Audio, Image, InvalidRequest, Text
+from shepherd.core.dataclasses import dataclass
 from shepherd.core.encoding import readable, text_encoding
 from shepherd.media import sound
 from shepherd.media.image import find_type

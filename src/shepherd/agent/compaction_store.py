@@ -23,7 +23,6 @@ import secrets
 import struct
 import threading
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ import apsw
 from shepherd.agent.storage import message_to_json, read_message
 from shepherd.agent.with_memory import entry_of
 from shepherd.core import ConfigError, EngineError, InvalidRequest, Message
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.core.edits import SEAL, Place
 from shepherd.core.lru import LruCache
 from shepherd.memory.database import FileKind, open_database, transaction

@@ -15,7 +15,6 @@ import re
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 
 from shepherd.agent.compaction_store import CompactionStore, StoredDigest
 from shepherd.backends.local.prefix_hash import prefix_hashes
@@ -32,6 +31,7 @@ from shepherd.core import (
     Text,
     TextDelta,
 )
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.core.edits import Edit
 from shepherd.core.messages import leading_systems
 from shepherd.memory.recall.quotation import escape_quote

@@ -21,7 +21,6 @@ import time
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args
@@ -43,6 +42,7 @@ from shepherd.core import (
     ToolCall,
     ToolResult,
 )  # fmt: skip
+from shepherd.core.dataclasses import MISSING, asdict, dataclass, field, fields
 from shepherd.process.files import MOST_DOCUMENT_BYTES, read_within, replace_private
 from shepherd.wire.base import Fields, Range, wrong
 from shepherd.wire.sampling import SAMPLING, sampling_of

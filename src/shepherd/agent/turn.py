@@ -14,7 +14,6 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 
 from shepherd.backends.base import Backend
 from shepherd.core import (
@@ -31,6 +30,7 @@ from shepherd.core import (
     ToolCall,
     ToolResult,
 )
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.tools.base import CallOutcome
 from shepherd.tools.tool import Toolbox
 

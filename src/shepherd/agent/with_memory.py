@@ -16,7 +16,6 @@ import logging
 import sys
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
@@ -42,6 +41,7 @@ from shepherd.core import (
     Started,
     Text,
 )
+from shepherd.core.dataclasses import dataclass, field, replace
 from shepherd.core.edits import WHOLE, Edit, Edited, Place
 from shepherd.core.lru import ENTRY_BYTES, LruCache
 from shepherd.memory.recall import profile

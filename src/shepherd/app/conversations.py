@@ -11,7 +11,6 @@ import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -35,6 +34,7 @@ from shepherd.core import (
     ShepherdError,
     Text,
 )
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.core.errors import names_near
 from shepherd.core.status import ActiveModel, ModelChoice
 from shepherd.process.pools import in_pool

@@ -16,11 +16,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from shepherd.backends.local.kinds import Written
 from shepherd.core import EngineDown, Event, RateLimited, Request, Started
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.core.lru import LruCache
 from shepherd.engine.base import Engine
 from shepherd.engine.stats import CacheStats

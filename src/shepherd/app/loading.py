@@ -12,7 +12,6 @@ import gc
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -28,6 +27,7 @@ from shepherd.backends.local.constrain import Constraints
 from shepherd.backends.local.media import MediaLimits
 from shepherd.config import Config, ModelConfig
 from shepherd.core import ConfigError
+from shepherd.core.dataclasses import dataclass, field, replace
 from shepherd.core.edits import LeavingPolicy
 from shepherd.dialects.render.prompt import end_of_answer
 from shepherd.engine.base import Engine, MediaReader, Vocabulary

@@ -18,11 +18,11 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Generic, Protocol, TypeVar
 
 from shepherd.core import EngineDown, EngineError, ShepherdError
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.models.sizing import IdleModel, gib, to_unload
 from shepherd.process.child import Cancelled
 

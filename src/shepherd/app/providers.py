@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 from urllib.parse import urlsplit
@@ -34,6 +33,7 @@ from shepherd.backends.replicas import Replica, Replicas
 from shepherd.config import Config, KeyStore, NetworkConfig, ProviderConfig, find_key
 from shepherd.config.kinds import NO_PROXY
 from shepherd.core import ConfigError, Event, Finished, InvalidRequest, Request, UnknownModel
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.core.edits import WHOLE, AppliedEdit, Edit, Edited
 from shepherd.core.status import ModelCard, ProviderSpending, ReplicaStatus
 from shepherd.dialects import TagDialect

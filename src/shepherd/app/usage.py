@@ -13,12 +13,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
 from shepherd.backends.cloud.budget import KEPT_DAYS, Prices, Spending
 from shepherd.core import Usage
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.core.request import parts_of_owner
 from shepherd.core.status import ProviderSpending, Spent
 from shepherd.engine.stats import CacheStats

@@ -19,7 +19,6 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 
 from shepherd.core import (
     BackendError,
@@ -37,6 +36,7 @@ from shepherd.core import (
     Unreachable,
     Unsupported,
 )
+from shepherd.core.dataclasses import dataclass, replace
 
 logger = logging.getLogger(__name__)
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol
 
 from shepherd.backends.base import Backend
 from shepherd.core import ConfigError
+from shepherd.core.dataclasses import dataclass, field
 
 ENTRY_POINTS = "shepherd.backends"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")

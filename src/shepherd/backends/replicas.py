@@ -30,12 +30,12 @@ import logging
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import accumulate, chain
 
 from shepherd.backends.fallback import Health
 from shepherd.core import Request
+from shepherd.core.dataclasses import dataclass
 from shepherd.core.lru import LruCache
 from shepherd.core.status import ReplicaState, ReplicaStatus
 from shepherd.wire.names import model_names

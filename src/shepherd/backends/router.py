@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from shepherd.core import OnFull, Request, UnknownModel
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.wire.names import endpoint_names, full_path, model_names
 
 logger = logging.getLogger(__name__)

@@ -13,11 +13,11 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from shepherd.config.load import given_consent
 from shepherd.config.trust import FolderFile, Risk, TrustStore
+from shepherd.core.dataclasses import dataclass
 from shepherd.process.files import read_within
 from shepherd.process.pools import in_pool
 

@@ -12,7 +12,6 @@ import json
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -20,6 +19,7 @@ from typing import Any, Literal
 from shepherd.backends.cloud.provider import ProviderKind, find_kind
 from shepherd.config.schema import ProviderConfig
 from shepherd.core import ConfigError, InvalidRequest
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.process.files import keep_json, read_within, writing
 
 Place = Literal["configuration", "environment", "file", "keyring"]

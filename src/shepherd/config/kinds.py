@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from shepherd.core import OnFull, limit
+from shepherd.core.dataclasses import dataclass, field, fields, replace
 from shepherd.core.edits import LeavingPolicy
 from shepherd.models.pulled import PREFIXES
 

@@ -7,7 +7,6 @@ import json
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from shepherd.config.kinds import Kind, PathBase, Table
 from shepherd.config.schema import ALIASES, REMOVED, SCHEMA, Source
 from shepherd.core import ConfigError
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.core.encoding import text_of
 from shepherd.process.files import read_within
 

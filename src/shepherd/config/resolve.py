@@ -6,7 +6,6 @@ import difflib
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -37,6 +36,7 @@ from shepherd.config.schema import (
     TensorRTConfig,
 )
 from shepherd.core import ConfigError, Sampling
+from shepherd.core.dataclasses import dataclass, field, replace
 from shepherd.wire.names import find_name
 
 

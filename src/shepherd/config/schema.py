@@ -3,12 +3,9 @@
 Beside each field, `key` gives the kind of values that it accepts.
 """
 
-# ruff: noqa: RUF009 - what `key` returns is a field, no shared default
-
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 from urllib.parse import urlsplit
@@ -18,6 +15,7 @@ from shepherd.backends.local.media import AudioLimits, ImageLimits
 from shepherd.config import kinds
 from shepherd.config.kinds import EMPTY_JSON, Kind, Table, key, keys_of, none_or, number, one_of, whole
 from shepherd.core import OnFull, Sampling
+from shepherd.core.dataclasses import dataclass, field, fields, replace
 from shepherd.core.request import ReasoningLevel, SharedPrefix
 
 Level = Literal["low", "medium", "high", "max"]

@@ -15,7 +15,6 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from shepherd.backends.cloud.provider import find_model
 from shepherd.config.layers import Setting
 from shepherd.config.schema import LOCAL_BACKENDS, PROVIDER_TYPES
 from shepherd.core import ConfigError
+from shepherd.core.dataclasses import dataclass
 from shepherd.process.files import find_object, keep_json, writing
 
 # -- which settings need trust ----------------------------------------------------------------------------------------

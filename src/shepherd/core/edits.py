@@ -11,8 +11,9 @@ A prompt without what is cleared is not rendered again: the tokens leave the cac
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Literal
+
+from shepherd.core.dataclasses import dataclass
 
 EditKind = Literal["results", "thoughts", "compact"]
 """Results of calls; reasoning; whole turns, the oldest first."""

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass, field, replace
 from typing import Literal
 
+from shepherd.core.dataclasses import astuple, dataclass, field, replace
 from shepherd.core.edits import AppliedEdit
 from shepherd.core.messages import BadCall, Message, Opaque, Part, Reasoning, Text, ToolCall
 from shepherd.core.request import Sampling

@@ -7,8 +7,9 @@ place among the text is never lost. Nothing here knows a provider, a template or
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+from shepherd.core.dataclasses import dataclass, field, replace
 
 Role = Literal["system", "user", "assistant", "tool"]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from shepherd.core.dataclasses import dataclass
 
 Side = Literal["left", "right"]
 

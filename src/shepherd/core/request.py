@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
 from typing import Any, Literal
 
 from shepherd.core import limit
+from shepherd.core.dataclasses import dataclass, field, fields, replace
 from shepherd.core.edits import Edit, Place
 from shepherd.core.errors import InvalidRequest
 from shepherd.core.messages import Message, ToolSpec

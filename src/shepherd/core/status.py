@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from shepherd.core.dataclasses import astuple, dataclass, field
 from shepherd.core.request import Sampling
 
 ModelKind = Literal["chat", "embedding", "reranker"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from shepherd.core import Event
+from shepherd.core.dataclasses import dataclass
 
 TOOLS = -1
 """The origin of request data that is no message: tool definitions and extra template arguments."""

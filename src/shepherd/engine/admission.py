@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
 
 from shepherd.core import ContextFull, EngineError, RateLimited, ShepherdError
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.engine import decision_log, priority
 from shepherd.engine.base import Done
 from shepherd.engine.kv.ledger import Match, NoRoom, Resident

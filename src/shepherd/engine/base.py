@@ -19,11 +19,11 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Literal, NamedTuple, Protocol
 
 from shepherd.core import Evicted, OnFull, Sampling, ShepherdError
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.engine.stats import CacheStats
 from shepherd.engine.window import Feed, Kind
 

@@ -20,10 +20,10 @@ import logging
 import time
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from shepherd.core import EngineError
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.engine import priority
 from shepherd.engine.base import Adapters, Chunk, Done, Job, Mask, Prefill, Runtime, Scored
 from shepherd.engine.drafting import Drafting

@@ -20,9 +20,9 @@ import math
 import time
 from array import array
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
 
 from shepherd.core import EngineError, Sampling
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.engine.base import Chunk, Forget, Remove, Runtime
 from shepherd.engine.kv.ledger import common_prefix
 from shepherd.engine.prefill import SMALLEST, SpeedEstimate

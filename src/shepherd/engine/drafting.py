@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.engine import priority
 from shepherd.engine.base import Runtime
 from shepherd.engine.draft import SuffixDrafter

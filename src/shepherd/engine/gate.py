@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
 
 from shepherd.core import ContextFull, Evicted, InvalidRequest, RateLimited
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.engine.base import Engine, Job
 from shepherd.engine.kv.plan import kept_tokens
 

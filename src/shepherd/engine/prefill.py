@@ -15,8 +15,9 @@ of a row of gaps; the prompts are read sooner, and the answers end no later.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from operator import itemgetter
+
+from shepherd.core.dataclasses import dataclass
 
 CHUNK = 512
 """Prompt tokens per decode if no answer runs: the granularity of progress and cancellation."""

@@ -15,9 +15,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from shepherd.core import EngineError
+from shepherd.core.dataclasses import dataclass
 from shepherd.engine import priority
 from shepherd.engine.base import Done, Remove, Runtime
 from shepherd.engine.decode_step import Batch

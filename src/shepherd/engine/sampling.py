@@ -6,11 +6,11 @@ then temperature, then the draw. Greedy decoding (temperature 0) needs no cuts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from shepherd.core import Sampling
+from shepherd.core.dataclasses import dataclass
 
 DEFAULTS = Sampling(
     temperature=0.8,

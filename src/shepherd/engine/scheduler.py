@@ -19,10 +19,10 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Literal
 
 from shepherd.core import EngineError, ShepherdError
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.engine import priority
 from shepherd.engine.admission import Admission, Placement
 from shepherd.engine.base import Done, Runtime, Ticket

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.engine.draft import Drafter
 
 LOAN = 6.0

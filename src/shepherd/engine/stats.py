@@ -6,10 +6,10 @@ The engine thread publishes a new snapshot several times a second; any thread ma
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from shepherd.core import Evicted
+from shepherd.core.dataclasses import dataclass, field, replace
 
 State = Literal["prefill", "generate", "idle"]
 

@@ -7,9 +7,9 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Literal
 
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.engine import media
 from shepherd.engine.base import Done, Job, Media, PromptScores, Runtime, Scored, Ticket, TokenSampler
 from shepherd.engine.kv.ledger import Resident

@@ -11,9 +11,9 @@ import logging
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 
 from shepherd.core import EngineError, ShepherdError
+from shepherd.core.dataclasses import dataclass, field, replace
 from shepherd.engine import decision_log
 from shepherd.engine.admission import Placement
 from shepherd.engine.base import Admitted, Done, Notifier, Ticket

@@ -16,9 +16,10 @@ import gc
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+
+from shepherd.core.dataclasses import dataclass
 
 STALL_S = 60.0
 """Seconds without progress until a cache counts as stalled. Far above any decode of a model that fits the machine."""

@@ -13,8 +13,9 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
+
+from shepherd.core.dataclasses import dataclass, replace
 
 LOOK_S = 0.1
 """Seconds between two pictures while jobs run."""

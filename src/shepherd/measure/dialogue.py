@@ -10,7 +10,6 @@ import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from shepherd.core import (
@@ -27,6 +26,7 @@ from shepherd.core import (
     TextDelta,
     Usage,
 )
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.engine.stats import CacheStats
 from shepherd.measure.metrics import Measured
 

@@ -10,7 +10,6 @@ import json
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import psutil
 
 import shepherd
 from shepherd.core import ConfigError
+from shepherd.core.dataclasses import asdict, dataclass
 from shepherd.engine.llamacpp import library, selftest
 from shepherd.engine.llamacpp.machine import hardware
 from shepherd.measure.metrics import METRICS, Measured, Metric

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Generic, NamedTuple, TypeVar
 
+from shepherd.core.dataclasses import dataclass, field, replace
 from shepherd.measure.statistics import Interval, Noise, pooled, squares
 
 T = TypeVar("T", bound=Hashable)

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,6 +22,7 @@ from shepherd.backends.cloud.transport import Deadlines
 from shepherd.config import CacheConfig, Config, MemoryConfig, ModelConfig, RouteConfig
 from shepherd.config.schema import ToolsConfig
 from shepherd.core import EngineError, InvalidRequest, Message, Sampling
+from shepherd.core.dataclasses import asdict, dataclass, replace
 from shepherd.engine.llamacpp import selftest
 from shepherd.measure import archive, http, trial
 from shepherd.measure.dialogue import (

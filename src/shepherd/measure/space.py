@@ -9,10 +9,10 @@ row of `AXES`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
 from typing import Any, Literal, NamedTuple, get_args
 
+from shepherd.core.dataclasses import asdict, dataclass, fields, replace
 from shepherd.models.gguf_file import BLOCKS
 
 Goal = Literal["chat", "agent", "throughput", "memory"]

@@ -17,13 +17,13 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, get_args
 
 import numpy as np
 
 from shepherd.core import EngineError
+from shepherd.core.dataclasses import asdict, dataclass, replace
 from shepherd.engine.llamacpp import selftest
 from shepherd.engine.llamacpp.machine import hardware
 from shepherd.measure import store

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -11,6 +10,7 @@ import psutil
 from shepherd.app.directory.entries import ModelRegistry, machine_of
 from shepherd.config import Config
 from shepherd.core import ConfigError
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.engine.llamacpp import library
 from shepherd.engine.llamacpp.runtime import usual_threads
 from shepherd.measure.space import Candidate, Facts, Goal

@@ -13,11 +13,11 @@ import sys
 import time
 from array import array
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shepherd.core import ShepherdError
+from shepherd.core.dataclasses import asdict, dataclass, replace
 from shepherd.measure.space import Candidate, Goal
 from shepherd.models import gguf
 from shepherd.process import child

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Protocol
 
 from shepherd.core import EngineError
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.measure import search
 from shepherd.measure.search import State
 from shepherd.measure.space import AXES, Candidate, Facts, Goal, stages

@@ -14,10 +14,11 @@ import math
 import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from struct import unpack_from
 from typing import TypeVar
+
+from shepherd.core.dataclasses import dataclass
 
 T = TypeVar("T")
 

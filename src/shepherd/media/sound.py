@@ -15,9 +15,9 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from struct import unpack_from
 
+from shepherd.core.dataclasses import dataclass
 from shepherd.media.image import HEAD_BYTES, NotMedia, kind_of
 
 MOST_CHANNELS = 8

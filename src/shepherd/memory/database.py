@@ -7,13 +7,13 @@ import os
 import random
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
 import apsw
 
 from shepherd.core import ConfigError, MemoryFailure
+from shepherd.core.dataclasses import dataclass, field
 
 BUSY_MS = 5_000
 """No other process writes for long; a person may read."""

@@ -11,12 +11,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from shepherd.core import Role
+from shepherd.core.dataclasses import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

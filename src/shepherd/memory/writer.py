@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -24,6 +23,7 @@ from typing import Any, TypeVar
 import apsw
 
 from shepherd.core import MemoryFailure
+from shepherd.core.dataclasses import dataclass
 from shepherd.memory.database import failure
 
 logger = logging.getLogger(__name__)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.models.gguf import Header
 from shepherd.models.gguf_file import FileHeader, Tensor, read_file, refuse
 

@@ -16,12 +16,12 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 
 from shepherd.core import ConfigError
+from shepherd.core.dataclasses import dataclass
 from shepherd.models import checkpoint, gguf
 from shepherd.models.gguf import labels, quant, stem
 from shepherd.models.pulled import models_folder, pulled_models, user_folders

@@ -14,11 +14,11 @@ import re
 import reprlib
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from shepherd.core import ConfigError
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.models import gguf
 
 CONFIG, TOKENIZER, TEMPLATE = "config.json", "tokenizer.json", "chat_template.jinja"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeGuard
 
 from shepherd.core import ConfigError
+from shepherd.core.dataclasses import dataclass
 from shepherd.models import gguf
 from shepherd.models.gguf_file import Array
 from shepherd.models.sizing import Cells, Fit, fit, gib, keeps_states

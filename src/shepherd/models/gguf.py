@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
 from shepherd.core import ConfigError
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.models.gguf_file import Array, Tensor, open_file, read_file, refuse
 
 MAX_LAYERS = 512

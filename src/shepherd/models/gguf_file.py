@@ -14,12 +14,12 @@ from __future__ import annotations
 import mmap
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from shepherd.core import ConfigError
+from shepherd.core.dataclasses import dataclass, field
 
 MAX_PAIRS = MAX_TENSORS = 1 << 16
 MAX_STRINGS = 1 << 21

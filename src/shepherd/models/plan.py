@@ -16,10 +16,10 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from shepherd.core import InvalidRequest
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.models import gguf
 from shepherd.models.outline import in_format
 from shepherd.models.sizing import PADDING, Cells, fit, gib, padded, shape_of

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from shepherd.core import ConfigError
+from shepherd.core.dataclasses import dataclass
 from shepherd.models import catalog, gguf, gguf_file
 from shepherd.models.sizing import image_buffers
 

@@ -24,10 +24,10 @@ import shutil
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from shepherd.core.dataclasses import asdict, dataclass
 from shepherd.process.files import read_within
 
 logger = logging.getLogger(__name__)

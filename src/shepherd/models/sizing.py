@@ -12,10 +12,10 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from shepherd.core import ConfigError
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.models import gguf
 from shepherd.models.gguf_file import BLOCKS, Array
 

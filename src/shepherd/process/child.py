@@ -19,10 +19,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from shepherd.core.dataclasses import dataclass
 from shepherd.process.files import MOST_DOCUMENT_BYTES, find_object, keep_json
 
 logger = logging.getLogger(__name__)

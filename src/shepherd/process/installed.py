@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from shepherd.core.dataclasses import dataclass
 
 Way = Literal["clone", "uv tool", "pipx", "temporary", "pip"]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from shepherd.core import Audio, Image, ShepherdError
 from shepherd.core import ToolResult as CallResult
+from shepherd.core.dataclasses import dataclass, field
 
 Effect = Literal["read", "write", "run", "net"]
 """The worst that a call may do: read things on this machine, change them, run programs, call other machines."""

@@ -14,11 +14,11 @@ that tool is not offered, there is no resource.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from shepherd.core import Message
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.process.pools import in_pool
 from shepherd.tools.base import ToolError
 from shepherd.tools.mcp.servers import sanitised

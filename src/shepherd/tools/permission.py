@@ -30,12 +30,12 @@ import os
 import re
 import unicodedata
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
 from shepherd.core import InvalidRequest
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.process.files import keep_json, read_within
 from shepherd.process.pools import in_pool
 from shepherd.tools.base import Effect, Person, Question, ToolError, Verdict

@@ -22,12 +22,12 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.tools import selection
 from shepherd.tools.base import ToolError
 from shepherd.tools.tool import Tool

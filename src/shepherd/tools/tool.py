@@ -10,10 +10,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shepherd.core import ToolCall, ToolSpec
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.tools.base import CallOutcome, Effect, Result
 
 if TYPE_CHECKING:

@@ -23,12 +23,12 @@ import difflib
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from shepherd.core import Audio, Image, ShepherdError, Text, ToolCall, ToolSpec
 from shepherd.core import ToolResult as CallResult
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.process.pools import in_pool
 from shepherd.tools.arguments import coerce_arguments, read_arguments
 from shepherd.tools.base import MOST_MEDIA_BYTES, CallOutcome, Result, ToolError

@@ -11,10 +11,10 @@ import json
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from shepherd.core import Event, InvalidRequest, Refused, Reply, Request, ShepherdError
+from shepherd.core.dataclasses import dataclass
 
 Json = dict[str, Any]
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from shepherd.core import (
@@ -29,6 +28,7 @@ from shepherd.core import (
     Unsupported,
     Usage,
 )
+from shepherd.core.dataclasses import dataclass, field, replace
 from shepherd.wire.base import Json
 from shepherd.wire.ending import ending_of
 from shepherd.wire.halves import Halves, may_have_halves

@@ -12,9 +12,9 @@ protocols promise; each has a field for the other kind. Not here: which model sc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from shepherd.core.dataclasses import dataclass
 from shepherd.core.pairs import MAX_PAIRS, Pairs, Scores, Side
 from shepherd.wire.base import Fields, Json, field_error, public_error, wrong
 from shepherd.wire.openai.embeddings import plain

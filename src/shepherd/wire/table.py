@@ -7,10 +7,10 @@ Field("n", integer(1, 16), "Choices.", default=1) ─┬─ read_fields ─▶ {
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from shepherd.core.dataclasses import dataclass
 from shepherd.wire.base import Fields, Json, Range, wrong
 
 

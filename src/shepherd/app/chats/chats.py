@@ -20,7 +20,6 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from shepherd.agent import modes
@@ -60,6 +59,7 @@ from shepherd.core import (
     TextDelta,
     Usage,
 )
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.core.status import ModelCard
 from shepherd.memory.records import digest
 from shepherd.memory.store import MemoryStore

@@ -12,8 +12,9 @@ import asyncio
 import contextlib
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from shepherd.core.dataclasses import dataclass
 
 RUN_CHARS = 4_096
 """A run is closed at this length: joining it to read it stays cheap."""

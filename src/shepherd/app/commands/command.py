@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import difflib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from shepherd.agent.attachment import Attached
@@ -21,6 +20,7 @@ from shepherd.app.commands.turn_files import TurnFiles
 from shepherd.app.conversations import Conversations
 from shepherd.app.toolset import Toolset
 from shepherd.core import Audio, BadCall, Evicted, Image, InvalidRequest, ShepherdError, Text, ToolCall
+from shepherd.core.dataclasses import dataclass
 from shepherd.core.status import ActiveModel, ModelChoice
 from shepherd.memory.store import MemoryStore
 from shepherd.process.pools import in_pool

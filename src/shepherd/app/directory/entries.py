@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf
 from pathlib import Path
@@ -27,6 +26,7 @@ from shepherd.backends.local.chat_template import ChatFormat, TemplateSources, f
 from shepherd.config import CacheConfig, Config, KvConfig, ModelConfig, model_name
 from shepherd.config.resolve import free_name
 from shepherd.core import ConfigError, Sampling, ShepherdError
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.core.status import ModelCard, ModelKind
 from shepherd.dialects import derive
 from shepherd.dialects.parse.tags import TagDialect

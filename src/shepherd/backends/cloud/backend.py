@@ -18,7 +18,6 @@ import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
@@ -53,6 +52,7 @@ from shepherd.core import (
     Traced,
     Usage,
 )
+from shepherd.core.dataclasses import dataclass, field, replace
 from shepherd.core.lru import LruCache
 from shepherd.core.status import Embeddings, ModelCard
 from shepherd.process.pools import in_pool

@@ -17,11 +17,11 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from shepherd.core import BudgetExceeded, Usage
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.core.status import ProviderSpending, Spent, money_text
 
 logger = logging.getLogger(__name__)

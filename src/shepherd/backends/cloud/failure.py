@@ -14,7 +14,6 @@ import html
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -32,6 +31,7 @@ from shepherd.core import (
     Unreachable,
     Unsupported,
 )
+from shepherd.core.dataclasses import dataclass
 from shepherd.wire.base import parse_json
 
 FailureKind = Literal[

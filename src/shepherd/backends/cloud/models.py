@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from shepherd.backends.cloud.provider import Provider
 from shepherd.core import ReasoningLevel, Request
+from shepherd.core.dataclasses import dataclass, fields, replace
 from shepherd.core.status import ModelCard
 from shepherd.wire.base import Json
 from shepherd.wire.client import Effort, Endpoint

@@ -14,7 +14,6 @@ import importlib
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from types import MappingProxyType
@@ -23,6 +22,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from shepherd.backends import registered
 from shepherd.core import ConfigError
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.wire.client import ClientCodec
 from shepherd.wire.signature import Protocol
 

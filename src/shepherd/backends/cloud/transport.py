@@ -19,7 +19,6 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 from urllib.request import getproxies
@@ -28,6 +27,7 @@ from shepherd.backends.cloud.failure import Failed, FailureKind, ProviderFailed,
 from shepherd.backends.cloud.provider import EMPTY_MAPPING, Provider
 from shepherd.backends.cloud.secret import spelled, without
 from shepherd.core import Event, Finished, InvalidRequest, Started
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.wire.base import Json, check_values
 from shepherd.wire.client import Decoder, Failure
 from shepherd.wire.sse import MAX_RECORD_BYTES, EventReader, NdjsonReader, RecordTooLong

@@ -18,7 +18,6 @@ import math
 from array import array
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
@@ -57,6 +56,7 @@ from shepherd.core import (
     ShepherdError,
     Unsupported,
 )
+from shepherd.core.dataclasses import dataclass, field, replace
 from shepherd.core.edits import WHOLE, Edit, Edited, LeavingPolicy
 from shepherd.core.limit import MAX_BIASES, MAX_DRAFT, check_size
 from shepherd.core.messages import leading_systems

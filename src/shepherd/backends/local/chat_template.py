@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 
 from shepherd.core import ConfigError
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.core.encoding import text_of
 from shepherd.dialects import TagDialect, Template, detect, get, names
 from shepherd.process.files import read_within

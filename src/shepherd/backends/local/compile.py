@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
 
@@ -22,6 +21,7 @@ from shepherd.backends.local.prompt import Encoded, Encoder
 from shepherd.backends.local.splice import Earlier, spliced
 from shepherd.backends.local.turns import cuts, spans
 from shepherd.core import InvalidRequest, ReasoningLevel, Request, ToolSpec
+from shepherd.core.dataclasses import dataclass, field, replace
 from shepherd.core.edits import LeavingPolicy, Place
 from shepherd.dialects import Prompt, TagDialect, Template, render
 from shepherd.dialects.render.conversation import media_by_name

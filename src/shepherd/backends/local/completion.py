@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from shepherd.backends.local.prompt import Encoder
 from shepherd.core import Completion, Event, InvalidRequest, TextDelta, Unsupported
+from shepherd.core.dataclasses import dataclass
 from shepherd.engine.base import Span, Vocabulary
 
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from shepherd.backends.local.prefix_hash import text_hash
 from shepherd.core import EngineError, InvalidRequest, Request, TextDelta, ToolSpec, Unsupported
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.core.lru import LruCache
 from shepherd.dialects import TagDialect
 from shepherd.dialects.grammar import Schema, allowed, grammar, json_answer, literals, written_out

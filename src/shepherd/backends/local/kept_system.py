@@ -20,12 +20,12 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 
 from shepherd.backends.local.offload import weight_of
 from shepherd.backends.local.prefix_hash import prefix_hashes, text_hash
 from shepherd.core import Message, Request, Text, ToolSpec
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.core.edits import WHOLE
 from shepherd.core.lru import ENTRY_BYTES, LruCache
 from shepherd.core.messages import leading_systems, with_aside

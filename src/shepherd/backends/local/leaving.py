@@ -14,9 +14,9 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
 
 from shepherd.core import Message, Part, Reasoning, Text, ToolCall, ToolResult
+from shepherd.core.dataclasses import dataclass, field, replace
 from shepherd.core.edits import WHOLE, LeavingPolicy, Place
 from shepherd.dialects import Prompt, Segment
 from shepherd.wire.values import object_of

@@ -11,9 +11,9 @@ the prompt of a conversation that grows begins as it did. Not here: how a file b
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
 from shepherd.core import Audio, Image, Message, ToolResult
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.media import image, sound
 from shepherd.media.image import NotMedia
 

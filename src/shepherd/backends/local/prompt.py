@@ -20,10 +20,10 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate, islice
 from types import MappingProxyType
 
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.core.lru import LruCache
 from shepherd.dialects import Piece
 from shepherd.dialects.render.replay import OWN, joined

@@ -13,12 +13,12 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
 
 from shepherd.backends.local.compile import Compiled
 from shepherd.backends.local.leaving import QUOTED, stale_results, text_of
 from shepherd.core import Message, Part, Request, Text, ToolCall, ToolResult
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.core.edits import WHOLE, Place
 from shepherd.core.messages import with_aside
 from shepherd.engine.base import CachedPrefix

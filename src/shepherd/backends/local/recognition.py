@@ -13,12 +13,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 
 from shepherd.backends.local.kept_system import AGAIN, CHANGED, Head
 from shepherd.backends.local.leaving import QUOTED
 from shepherd.backends.local.quotes import CLOSING, with_quotes
 from shepherd.core import Request, Text
+from shepherd.core.dataclasses import dataclass, field, replace
 from shepherd.core.messages import with_aside
 from shepherd.dialects import Piece
 from shepherd.dialects.base import TOOLS

@@ -12,8 +12,8 @@ earlier prompt (`kept_prefix.py`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.dialects import Piece, Prompt, Segment
 from shepherd.dialects.render.replay import joined
 

@@ -10,9 +10,8 @@ reserve, or the whole answer with `strict`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from shepherd.core import ContextFull, OnFull
+from shepherd.core.dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

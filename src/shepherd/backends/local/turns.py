@@ -12,11 +12,11 @@ a client that adds one to every turn would fill the context.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 from shepherd.backends.local.leaving import Mark
 from shepherd.core import BadCall, Message, ToolCall, ToolResult
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.core.messages import leading_systems
 from shepherd.dialects import Segment
 from shepherd.engine.base import Span

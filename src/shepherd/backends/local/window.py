@@ -7,13 +7,13 @@ kept   │ kept  │ evicted │ cached  │ kept, new
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from typing import Literal, Protocol, runtime_checkable
 
 from shepherd.backends.local.turns import parts_pairs, turn_starts
 from shepherd.core import Evicted, Message, Request, Role
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.core.messages import leading_systems
 from shepherd.engine.base import CachedPrefix, Span
 from shepherd.engine.decision_log import TRAILER

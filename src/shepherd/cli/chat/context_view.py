@@ -10,11 +10,11 @@ Every state has its own sign as well as its own colour, so it is readable withou
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 from shepherd.backends.local.window import Window, WindowRow
 from shepherd.cli.text import cut, n_columns
+from shepherd.core.dataclasses import dataclass
 
 Line = Sequence[tuple[str, str]]
 """Pieces of one line with their styles."""

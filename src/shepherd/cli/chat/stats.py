@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
 from shepherd.agent.turn import CallReturned, TurnEvent
 from shepherd.cli.text import bar, format_count, format_rate
@@ -21,6 +20,7 @@ from shepherd.core import (
     TextDelta,
     Usage,
 )
+from shepherd.core.dataclasses import dataclass, replace
 
 PART = " · "
 """Between the parts of the line below an answer."""

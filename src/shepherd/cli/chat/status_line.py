@@ -9,11 +9,11 @@ lines, because the line itself is drawn often.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from shepherd.cli.chat.state import Chat
 from shepherd.cli.text import bar, cut, n_columns, one_line
+from shepherd.core.dataclasses import dataclass
 from shepherd.core.status import money_text
 from shepherd.process.files import working_folder
 

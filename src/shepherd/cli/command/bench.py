@@ -6,7 +6,6 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -22,6 +21,7 @@ from shepherd.cli.command import bench_server
 from shepherd.cli.command.replay import listening
 from shepherd.cli.command.server_client import find_address
 from shepherd.cli.text import json_text
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.measure import http, report
 from shepherd.measure.metrics import METRICS, Measured, Metric
 from shepherd.measure.session import Other, Session

@@ -13,7 +13,6 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +27,7 @@ from shepherd.cli.command import build as building
 from shepherd.cli.text import clean, format_size
 from shepherd.config import Config
 from shepherd.core import ConfigError, ShepherdError
+from shepherd.core.dataclasses import asdict, dataclass
 from shepherd.core.status import WAYS
 from shepherd.engine.llamacpp import rpc, selftest, trial
 from shepherd.engine.llamacpp.build import BACKENDS, built_for, devices_seen

@@ -17,7 +17,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -43,6 +42,7 @@ from shepherd.cli.options import SHARED
 from shepherd.cli.signals import HANG_UP, handling
 from shepherd.config import Config
 from shepherd.core import BadReply, EngineDown, EngineError, ShepherdError
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.core.errors import usual_size
 from shepherd.models.pull.network import distrust
 from shepherd.server.endpoints.caches import decode_server

@@ -9,12 +9,12 @@ import re
 import shutil
 import subprocess
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import date
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from shepherd.core.dataclasses import dataclass
 from shepherd.process.files import find_object, keep_json
 
 MOST_FOLDERS = 6

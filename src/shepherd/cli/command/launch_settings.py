@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from typing import Any
 
 from shepherd.config import RouteConfig
 from shepherd.core import InvalidRequest
+from shepherd.core.dataclasses import dataclass, field
 
 PATIENCE_S = 1800
 """How long a client waits for the next token: a long prompt on a CPU takes minutes, and a retry starts again."""

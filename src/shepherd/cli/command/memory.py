@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from shepherd.cli import configure, known_providers, render
 from shepherd.cli.text import clean, one_line
 from shepherd.config import Config
 from shepherd.core import BackendError, InvalidRequest
+from shepherd.core.dataclasses import dataclass
 from shepherd.memory import MemoryStore
 from shepherd.memory.records import (
     Conversation,

@@ -14,7 +14,6 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +31,7 @@ from shepherd.cli.loading import progress_shown
 from shepherd.cli.terminal.view import PipeView
 from shepherd.cli.text import json_text
 from shepherd.core import BadReply, ConfigError
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.process.files import MOST_DOCUMENT_BYTES, read_within
 from shepherd.server.observe.debug_files import FILES
 from shepherd.server.observe.recordings import Recording, read

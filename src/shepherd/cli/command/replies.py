@@ -6,8 +6,9 @@ It reads what is there and checks nothing: other servers write these protocols, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from shepherd.core.dataclasses import dataclass
 
 RESPONSES_DELTAS = (
     "output_text.delta", "refusal.delta", "reasoning_text.delta", "reasoning_summary_text.delta",

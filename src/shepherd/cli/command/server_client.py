@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
 from typing import Any
@@ -28,6 +27,7 @@ from shepherd.core import (
     TimedOut,
     Unreachable,
 )
+from shepherd.core.dataclasses import dataclass
 from shepherd.models.pull.network import distrust, limit
 from shepherd.server.http.caller import is_loopback
 from shepherd.server.http.tls import trusting

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import ceil
 from pathlib import Path
@@ -43,6 +42,7 @@ from shepherd.cli.text import clean, last_line
 from shepherd.config import Config
 from shepherd.config.schema import ENVIRONMENT, TRUST
 from shepherd.core import ConfigError, EngineError, ShepherdError, TimedOut
+from shepherd.core.dataclasses import dataclass
 from shepherd.process.files import read_within
 from shepherd.process.installed import find_way
 from shepherd.server.http.caller import is_loopback

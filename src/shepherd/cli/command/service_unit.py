@@ -11,8 +11,9 @@ import plistlib
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from xml.parsers.expat import ExpatError
+
+from shepherd.core.dataclasses import dataclass, field
 
 NAME = "shepherd.service"
 LABEL = "shepherd.serve"

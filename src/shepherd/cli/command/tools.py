@@ -6,7 +6,6 @@ import json
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from shepherd.app.app import App
@@ -14,6 +13,7 @@ from shepherd.cli import configure, render, signals
 from shepherd.cli.terminal.reader import read_pipe
 from shepherd.config import Config
 from shepherd.core import Audio, ConfigError, Image, InvalidRequest, Text, ToolCall
+from shepherd.core.dataclasses import dataclass
 from shepherd.memory.users import LOCAL
 from shepherd.tools import selection
 from shepherd.tools.base import CATEGORIES

@@ -12,7 +12,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
@@ -38,6 +37,7 @@ from shepherd.cli.text import (
     spending_text,
 )
 from shepherd.core import BadReply, EngineDown, InvalidRequest, ShepherdError
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.core.status import ProviderSpending
 from shepherd.engine.stats import CacheStats, SequenceStats
 from shepherd.server.endpoints.caches import decode_caches, decode_outcomes, decode_server, decode_spending

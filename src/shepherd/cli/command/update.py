@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ import shepherd
 from shepherd.cli import render
 from shepherd.cli.text import clean, last_line
 from shepherd.core import EngineError, TimedOut, Unreachable
+from shepherd.core.dataclasses import asdict, dataclass
 from shepherd.process.installed import Installed, Way, find_way
 
 ANSWER_S = 30.0

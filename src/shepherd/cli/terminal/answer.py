@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -38,6 +37,7 @@ from shepherd.core import (
     ToolCall,
     ToolResult,
 )
+from shepherd.core.dataclasses import asdict, dataclass
 
 EVENT_NAMES: dict[type[TurnEvent], str] = {
     Started: "started",

@@ -14,7 +14,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,6 +24,7 @@ from shepherd.cli.terminal.bell import Bell
 from shepherd.cli.terminal.call_view import DIFF_LINES, diff_style, folded, row
 from shepherd.cli.terminal.keyboard import END, ENTER, TerminalKeyboard
 from shepherd.cli.terminal.screen import Draw, Screen
+from shepherd.core.dataclasses import dataclass
 from shepherd.tools.base import Effect, Form, Question, Verdict
 from shepherd.tools.permission import EFFECTS
 

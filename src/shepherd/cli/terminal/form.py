@@ -10,10 +10,11 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Literal
 from urllib.parse import urlsplit
+
+from shepherd.core.dataclasses import dataclass
 
 FieldKind = Literal["string", "number", "integer", "boolean", "one", "several"]
 

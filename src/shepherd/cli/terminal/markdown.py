@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import dropwhile, pairwise
 from operator import not_
@@ -23,6 +22,8 @@ from rich.console import COLOR_SYSTEMS, Console, ConsoleOptions, RenderResult
 from rich.segment import Segment
 from rich.syntax import Syntax
 from rich.text import Text
+
+from shepherd.core.dataclasses import dataclass
 
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).disable("reference")
 

@@ -13,7 +13,6 @@ Import it late: prompt_toolkit is heavy. Not here: the conversations (`cli/chat/
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from prompt_toolkit import Application
 from prompt_toolkit.formatted_text import StyleAndTextTuples
@@ -26,6 +25,7 @@ from shepherd.cli.terminal.ahead import ESCAPE_S
 from shepherd.cli.terminal.editor import STYLE
 from shepherd.cli.terminal.reader import PROMPT
 from shepherd.cli.text import cut, one_line
+from shepherd.core.dataclasses import dataclass, field
 
 MOST_ROWS = 15
 _AROUND = 4

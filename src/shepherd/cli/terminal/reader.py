@@ -15,10 +15,10 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from shepherd.cli import render
 from shepherd.cli.signals import handling
+from shepherd.core.dataclasses import dataclass
 from shepherd.core.encoding import readable, text_encoding
 
 PROMPT = "> "

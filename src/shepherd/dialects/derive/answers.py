@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from shepherd.core import EngineError, InvalidRequest, Message, Reasoning, Text, ToolCall, ToolSpec
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.dialects.parse.markup import Thought
 from shepherd.dialects.parse.tags import THOUGHTS, mentions
 from shepherd.dialects.render.frame import TAG, shared_end, shared_start

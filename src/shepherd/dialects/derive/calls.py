@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 from shepherd.core import ToolSpec
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.dialects.derive.answers import (
     GIVEN,
     IDS,

@@ -12,11 +12,11 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from json.decoder import scanstring  # type: ignore[attr-defined]  # public in the module, forgotten in typeshed
 from typing import NoReturn
 
 from shepherd.core import ToolSpec
+from shepherd.core.dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple, Protocol
 
 from shepherd.core import ToolSpec
+from shepherd.core.dataclasses import dataclass
 from shepherd.dialects.parse.call import Calls
 from shepherd.dialects.parse.spelling import Spelling
 

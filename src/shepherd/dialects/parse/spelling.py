@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from shepherd.core import ToolSpec
+from shepherd.core.dataclasses import dataclass
 from shepherd.dialects.parse.values import kinds, referred
 
 

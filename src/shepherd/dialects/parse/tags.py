@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
 from shepherd.core import ToolSpec
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.dialects.base import Keep
 from shepherd.dialects.parse.markup import Markup, Thought
 from shepherd.dialects.parse.scanner import Scanner, new_call_id

@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby, takewhile
 from typing import Any, Literal, TypeGuard
 from urllib.parse import urlsplit
 
 from shepherd.core import Audio, BadCall, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult, ToolSpec
+from shepherd.core.dataclasses import dataclass
 from shepherd.dialects.base import TOOLS
 from shepherd.dialects.parse.values import kinds_of
 from shepherd.dialects.render.provenance import (

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
 from shepherd.core import EngineError, InvalidRequest, Message, Reasoning, Text, ToolCall, ToolResult, ToolSpec
+from shepherd.core.dataclasses import dataclass
 from shepherd.core.messages import leading_systems
 from shepherd.dialects.base import TOOLS, Piece, Segment
 from shepherd.dialects.render.probe import TOOL

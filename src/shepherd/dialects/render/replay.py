@@ -19,9 +19,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 from shepherd.core import BadCall, CallEnded, Event, Message, Reasoning, ReasoningDelta, TextDelta, ToolCall, ToolSpec
+from shepherd.core.dataclasses import dataclass, field, replace
 from shepherd.dialects.base import Piece, Prompt
 from shepherd.dialects.parse.tags import TagDialect
 from shepherd.dialects.render.frame import n_same

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.engine.grammar.lark import MAX_OPTIONAL, MAX_SCHEMA_VALUES, UnsupportedGrammar, find, n_values
 from shepherd.engine.grammar.numbers import NAMED, Path, is_named, walk
 

@@ -14,10 +14,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from shepherd.core import InvalidRequest
+from shepherd.core.dataclasses import dataclass, field, replace
 from shepherd.engine.grammar import limits, numbers
 from shepherd.engine.grammar.numbers import Path, members, walk
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+
+from shepherd.core.dataclasses import dataclass, field
 
 MAX_TEXTS = 100
 MAX_KINDS = 1_000

@@ -12,9 +12,9 @@ whole conversation on models of every kind, and plants the faults that this tabl
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Literal
 
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.engine.base import Memory
 
 Rope = Literal["none", "norm", "neox", "mrope"]

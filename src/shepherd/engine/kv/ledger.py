@@ -16,10 +16,10 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
 
 from shepherd.core import Evicted
+from shepherd.core.dataclasses import dataclass, field, replace
 from shepherd.engine.base import UNOWNED, Copy, Forget, Memory, Op, Owner, Remove, Saved, Shift, Span
 from shepherd.engine.media import whole
 

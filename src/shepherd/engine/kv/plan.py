@@ -11,10 +11,10 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, groupby
 from operator import sub
 
+from shepherd.core.dataclasses import dataclass
 from shepherd.engine.base import Job, Memory, Span
 from shepherd.engine.kv.ledger import (
     SINK,

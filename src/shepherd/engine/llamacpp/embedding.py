@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
 
 from shepherd.core import EngineError, InvalidRequest
+from shepherd.core.dataclasses import dataclass
 from shepherd.engine.llamacpp.library import C
 from shepherd.engine.llamacpp.pooled import N_TOKENS, PooledModel, Rows, always, pooling_of
 from shepherd.engine.llamacpp.weights import Weights

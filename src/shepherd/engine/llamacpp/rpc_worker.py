@@ -24,13 +24,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from shepherd.core import ConfigError, EngineError, ShepherdError
+from shepherd.core.dataclasses import dataclass
 from shepherd.engine.llamacpp.rpc import is_near, look_up, probe
 from shepherd.process import isolated
 from shepherd.process.child import Child

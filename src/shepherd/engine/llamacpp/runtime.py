@@ -20,10 +20,10 @@ import os
 import sys
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, assert_never
 
 from shepherd.core import EngineError, Sampling
+from shepherd.core.dataclasses import dataclass
 from shepherd.engine.base import (
     Adapters,
     Chunk,

@@ -16,11 +16,11 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from shepherd.core import EngineError
+from shepherd.core.dataclasses import dataclass
 from shepherd.engine.llamacpp.machine import hardware
 from shepherd.models import catalog
 from shepherd.process import child, isolated

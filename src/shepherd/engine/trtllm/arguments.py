@@ -12,10 +12,10 @@ import json
 import re
 import secrets
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Any
 
 from shepherd.core import Sampling, Unsupported
+from shepherd.core.dataclasses import dataclass
 from shepherd.engine.base import Job
 from shepherd.engine.sampling import COLDEST, settled, uses_history
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from shepherd.core.dataclasses import dataclass
 from shepherd.engine.base import CachedPrefix, Job, Span
 from shepherd.engine.kv.ledger import NoRoom, TurnEviction, common_prefix
 from shepherd.engine.kv.plan import Range, cleared_ranges, joined, leaving, remaining, size

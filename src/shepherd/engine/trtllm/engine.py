@@ -25,11 +25,11 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from shepherd.core import ContextFull, EngineDown, EngineError, Evicted, ShepherdError
+from shepherd.core.dataclasses import dataclass, field, replace
 from shepherd.engine.base import Admitted, CachedPrefix, Done, Engine, Job, Notifier, Owner, Prefill, Span, Ticket
 from shepherd.engine.decision_log import log_eviction
 from shepherd.engine.gate import Gate, evict_turns

@@ -15,9 +15,10 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
+
+from shepherd.core.dataclasses import dataclass
 
 logger = logging.getLogger(__name__)
 

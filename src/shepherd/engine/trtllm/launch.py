@@ -18,9 +18,9 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
+from shepherd.core.dataclasses import dataclass
 from shepherd.core.errors import ConfigError
 
 Wish = Literal["auto", "spawn", "mpirun"]

@@ -20,10 +20,10 @@ import logging
 import re
 from array import array
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from shepherd.core import EngineDown, EngineError
+from shepherd.core.dataclasses import dataclass
 from shepherd.engine.base import Scored
 from shepherd.engine.trtllm.arguments import Arguments
 

@@ -9,10 +9,10 @@ calls; a number that the receiver does not know has ended there, and is ignored.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from shepherd.core import ShepherdError
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.engine.base import Engine, Job, Step
 from shepherd.engine.gate import Gate
 from shepherd.engine.kv.tiers.arena import Arena, Region

@@ -27,10 +27,10 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as StillRuns
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from shepherd.core import EngineDown, EngineError, Evicted, InvalidRequest, ShepherdError
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.engine.base import CachedPrefix, Done, Engine, Job, Notifier, Owner, Span, Ticket
 from shepherd.engine.kv.tiers import arena
 from shepherd.engine.stats import CacheStats

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import apsw
 
+from shepherd.core.dataclasses import dataclass
 from shepherd.memory.archive import forget, index
 from shepherd.memory.database import file_of
 from shepherd.memory.schema import APPLICATION_ID, VERSION

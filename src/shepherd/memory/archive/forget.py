@@ -17,12 +17,12 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import apsw
 
 from shepherd.core import InvalidRequest
+from shepherd.core.dataclasses import dataclass
 from shepherd.memory.archive import index
 from shepherd.memory.archive.history import now_ms
 

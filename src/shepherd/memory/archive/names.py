@@ -7,8 +7,7 @@ without it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from shepherd.core.dataclasses import dataclass
 from shepherd.memory.records import Entry, digest
 
 

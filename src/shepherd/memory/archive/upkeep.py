@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
 
+from shepherd.core.dataclasses import dataclass
 from shepherd.memory.archive import retention
 from shepherd.memory.schema import BUSY_MS, pragma_int
 from shepherd.memory.writer import begin

@@ -14,8 +14,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
+from shepherd.core.dataclasses import dataclass
 from shepherd.memory.recall.profile_patterns import ANNOUNCED, NO_NAME, OPENERS, PARTICLES, PASSING, REPORTED, RULES
 from shepherd.memory.recall.quotation import escape_quote, to_one_line
 from shepherd.memory.records import Fact, FactKind

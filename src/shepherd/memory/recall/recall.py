@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 import apsw
 
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.memory.archive import queries
 from shepherd.memory.recall.question_patterns import (
     NAMING,

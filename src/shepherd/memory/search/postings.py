@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import apsw
 import numpy as np
 
+from shepherd.core.dataclasses import dataclass
 from shepherd.memory.search.query import Term, match_any
 
 Ids = np.ndarray[Any, np.dtype[np.int64]]

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import product
 from typing import Literal, NamedTuple
 
 from shepherd.core import InvalidRequest, Role
+from shepherd.core.dataclasses import dataclass
 from shepherd.memory.archive.index import EMOJI, emoji_word, spaced
 from shepherd.memory.records import clean
 from shepherd.memory.search.words import NEAR, SAME, STOP

@@ -12,13 +12,13 @@ Runs on any connection to the file, in the caller's thread.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, islice
 from math import exp
 from typing import TYPE_CHECKING
 
 import apsw
 
+from shepherd.core.dataclasses import dataclass
 from shepherd.memory.archive import queries
 from shepherd.memory.archive.index import FTS_TABLES, TABLE_OF_ROLE
 from shepherd.memory.records import RankedMessage

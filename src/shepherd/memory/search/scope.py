@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import apsw
 
+from shepherd.core.dataclasses import dataclass
 from shepherd.memory.records import Trust, clean
 from shepherd.memory.search.query import NO_FILTERS, Filters
 

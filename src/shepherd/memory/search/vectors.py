@@ -15,7 +15,6 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -24,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shepherd.core import BackendError
+from shepherd.core.dataclasses import dataclass
 from shepherd.memory.archive import index as tables
 from shepherd.memory.records import Embedder
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeVar, get_args
 
 from shepherd.core import InvalidRequest, Role
+from shepherd.core.dataclasses import dataclass
 from shepherd.memory.records import Call, Entry, FactKind, FactStatus, State, Trust, chained, clean
 from shepherd.memory.transfer.values import as_ms
 from shepherd.wire.base import Fields, Range, wrong

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from shepherd.core.dataclasses import dataclass
 from shepherd.memory.records import Entry, digest
 
 PART = 256

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import uuid as uuids
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import apsw
 
 from shepherd.core import InvalidRequest
+from shepherd.core.dataclasses import dataclass, field, fields, replace
 from shepherd.memory.archive import facts, history, queries
 from shepherd.memory.archive.history import NewMessage
 from shepherd.memory.records import Entry, State, Trust, chained

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from shepherd.core import Role
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.memory.records import Call, Entry
 from shepherd.memory.transfer.items import ImportProblem
 from shepherd.memory.transfer.values import as_ms, find_first, find_object, find_objects, find_text

@@ -15,11 +15,11 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from shepherd.core import InvalidRequest
+from shepherd.core.dataclasses import dataclass
 from shepherd.memory.transfer.formats import LooseMessages, read_object
 from shepherd.memory.transfer.items import ImportedConversation, ImportProblem, Items, UnreadableError
 

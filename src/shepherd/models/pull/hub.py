@@ -11,12 +11,12 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeGuard
 
 import httpx2
 
 from shepherd.core import BadReply, Refused
+from shepherd.core.dataclasses import dataclass
 from shepherd.models.pull.network import Network, limit, reaching, refuse
 from shepherd.models.pull.plan import MAX_FILE_BYTES, Plan, RepoFile, candidates, choose, local_name, projector
 from shepherd.models.pull.source import HubSource

@@ -22,7 +22,6 @@ import shutil
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -30,6 +29,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import httpx2
 
 from shepherd.core import ConfigError, Refused
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.process import child
 from shepherd.process.files import read_within
 

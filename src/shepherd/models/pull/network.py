@@ -12,7 +12,6 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.request import getproxies
@@ -30,6 +29,7 @@ from shepherd.core import (
     Unavailable,
     Unreachable,
 )
+from shepherd.core.dataclasses import dataclass, field
 
 Reach = Callable[[str], Awaitable[Sequence[str]]]
 """The IP addresses that a URL may be reached at, in the order in which to try them. Raises: `NotAllowed`,

@@ -9,10 +9,10 @@ import difflib
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from shepherd.core import BadReply, InvalidRequest
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.models import gguf
 from shepherd.models.gguf import labels, quant, stem
 from shepherd.models.pulled import ModelFile, Origin

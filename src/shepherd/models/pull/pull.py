@@ -17,13 +17,13 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import httpx2
 
 from shepherd.core import BadReply, ConfigError, InvalidRequest, ShepherdError
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.models import gguf
 from shepherd.models.pull import staging
 from shepherd.models.pull.address import plan_url

@@ -14,7 +14,6 @@ import json
 import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
@@ -24,6 +23,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
 from shepherd.core import BadReply, InvalidRequest, NotAllowed
+from shepherd.core.dataclasses import dataclass
 from shepherd.models.pull.index import Index
 from shepherd.models.pull.network import limit, reaching, refuse
 from shepherd.models.pull.plan import MAX_FILE_BYTES, Plan, local_name

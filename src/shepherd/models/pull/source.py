@@ -9,7 +9,6 @@ https://host/path/FILE.gguf                                                     
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from urllib.parse import unquote, urlsplit
 
@@ -17,6 +16,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from shepherd.core import InvalidRequest
+from shepherd.core.dataclasses import dataclass
 
 OLLAMA_HOST = "registry.ollama.ai"
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}"

@@ -15,10 +15,10 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from shepherd.core import EngineError, InvalidRequest, ShepherdError
+from shepherd.core.dataclasses import dataclass
 from shepherd.models.pull.plan import Plan
 from shepherd.models.pulled import PARTIAL, ModelFile, pulled_models
 from shepherd.models.sizing import gib

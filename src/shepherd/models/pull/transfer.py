@@ -10,13 +10,13 @@ import asyncio
 import hashlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 import httpx2
 
 from shepherd.core import BackendError, BadReply, Unreachable
+from shepherd.core.dataclasses import dataclass
 from shepherd.models.pull.network import reaching, refuse
 from shepherd.models.pulled import ModelFile
 from shepherd.process.pools import in_pool

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
@@ -21,6 +20,7 @@ from shepherd.app.chats import attached
 from shepherd.app.chats.chats import MOST_READERS, Owner
 from shepherd.app.chats.view import media_of
 from shepherd.core import InvalidRequest, Sampling, Text
+from shepherd.core.dataclasses import asdict, dataclass
 from shepherd.memory.users import LOCAL
 from shepherd.process.pools import in_pool
 from shepherd.server.endpoints.handler import Endpoint, RequestContext

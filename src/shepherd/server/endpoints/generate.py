@@ -17,12 +17,12 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 from shepherd.app.media import fetching_once
 from shepherd.core import Assembler, Event, Evicted, Request, Started
+from shepherd.core.dataclasses import dataclass
 from shepherd.server.endpoints.handler import BURST_BYTES, RequestContext, backend_headers, log_failure
 from shepherd.server.endpoints.ollama import stream_load
 from shepherd.server.http.admission import admit_choices

@@ -16,7 +16,6 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
@@ -25,6 +24,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shepherd.core import InvalidRequest, NotAllowed, ShepherdError
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.process.pools import in_pool
 from shepherd.server.http.admission import note_answered
 from shepherd.server.http.body import (

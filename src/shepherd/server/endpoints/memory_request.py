@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
@@ -22,6 +21,7 @@ from urllib.parse import parse_qsl
 from starlette.types import Scope
 
 from shepherd.core import InvalidRequest, NotAllowed
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.memory.users import LOCAL
 from shepherd.process.pools import in_pool
 from shepherd.server.endpoints.handler import Endpoint, RequestContext

@@ -11,7 +11,6 @@ import base64
 import gzip
 import hashlib
 import re
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -20,6 +19,7 @@ from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
 
 from shepherd.core import InvalidRequest
+from shepherd.core.dataclasses import dataclass
 from shepherd.process.pools import in_pool
 from shepherd.server.endpoints.handler import PlainEndpoint, state_of
 from shepherd.server.http.caller import wants_html

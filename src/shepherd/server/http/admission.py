@@ -22,11 +22,11 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shepherd.core import InvalidRequest, RateLimited
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.server.http.body import RawHeaders, with_headers
 from shepherd.server.http.errors import refuse
 from shepherd.server.observe.record import CALLER, Caller

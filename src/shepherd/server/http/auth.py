@@ -15,13 +15,13 @@ import hmac
 import re
 import secrets
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from hashlib import sha256
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shepherd.core import InvalidRequest, NotAllowed
+from shepherd.core.dataclasses import dataclass
 from shepherd.server.http.body import RawHeaders
 from shepherd.server.http.caller import USER, is_address, is_loopback, names_in, other_user, wants_html
 from shepherd.server.http.errors import refuse

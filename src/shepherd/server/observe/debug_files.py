@@ -22,7 +22,6 @@ import re
 import shutil
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from typing import Any
 from starlette.types import Scope
 
 from shepherd.core import Audio, Event, Image, Part, ReasoningDelta, TextDelta, Traced
+from shepherd.core.dataclasses import dataclass, field, replace
 from shepherd.server.observe.file_writer import MAX_WAITING_BYTES, FileWriter, write_private
 from shepherd.server.observe.observer import Observer
 from shepherd.server.observe.record import Record

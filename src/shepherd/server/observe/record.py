@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.types import Message, Scope, Send
@@ -32,6 +31,7 @@ from shepherd.core import (
     TextDelta,
     Usage,
 )
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.wire.base import Decoded
 
 logger = logging.getLogger("shepherd.server")

@@ -16,13 +16,13 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from starlette.types import Scope
 
 from shepherd.core import ConfigError
+from shepherd.core.dataclasses import asdict, dataclass, field
 from shepherd.process.files import MOST_DOCUMENT_BYTES, read_within
 from shepherd.server.observe.file_writer import MAX_WAITING_BYTES, FileWriter, write_private
 from shepherd.server.observe.observer import Observer

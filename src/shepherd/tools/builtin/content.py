@@ -12,9 +12,9 @@ import contextlib
 import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
+from shepherd.core.dataclasses import dataclass
 from shepherd.core.encoding import marked_encoding
 from shepherd.tools.base import ToolError
 from shepherd.tools.results import Count, char_boundary, room_for

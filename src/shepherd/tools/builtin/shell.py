@@ -21,10 +21,10 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import IO, Annotated
 
+from shepherd.core.dataclasses import dataclass
 from shepherd.tools.base import Result, ToolError
 from shepherd.tools.sandbox.confinement import confine
 from shepherd.tools.signature import tool

@@ -20,12 +20,12 @@ import re
 import ssl
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urljoin
 
+from shepherd.core.dataclasses import dataclass, field, replace
 from shepherd.core.encoding import marked_encoding
 from shepherd.process.isolated import WorkFailed, run_isolated
 from shepherd.tools.base import Result, ToolError

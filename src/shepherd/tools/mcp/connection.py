@@ -13,11 +13,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shepherd.core import Message
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.process.guardian import Guardian
 from shepherd.tools.base import Person, Result, ToolError
 from shepherd.tools.mcp.values import AskModel, LoginOptions, ServerLog, ServerOptions, ServerTool, State

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import mcp_types as types
 from pydantic import ValidationError
+
+from shepherd.core.dataclasses import dataclass, field
 
 LINE_BYTES = 128 * 2**20
 """Of one message (results of 50 MB occur); a longer one becomes an error."""

@@ -21,7 +21,6 @@ import time
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -41,6 +40,7 @@ from mcp.shared.exceptions import MCPDeprecationWarning
 from pydantic import AnyUrl, ValidationError
 
 from shepherd.core.address import classify
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.tools.base import ToolError
 from shepherd.tools.mcp.login_store import Login, LoginFile
 from shepherd.tools.mcp.redirect_page import HOST, PATH, RedirectPage, format_error, open_page

@@ -14,10 +14,10 @@ import os
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from shepherd.core.dataclasses import asdict, dataclass, field, fields
 from shepherd.process.files import keep_json, read_within, try_lock
 from shepherd.tools.mcp.values import ServerOptions
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import mcp_types as types
@@ -19,6 +18,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types.methods import validate_server_result
 from pydantic import ValidationError
 
+from shepherd.core.dataclasses import dataclass, field, replace
 from shepherd.core.encoding import read_base64
 from shepherd.media import image, sound
 from shepherd.tools.mcp.content import size

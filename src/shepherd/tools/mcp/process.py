@@ -19,13 +19,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import anyio
 from mcp.shared.message import SessionMessage
 
+from shepherd.core.dataclasses import dataclass
 from shepherd.process.child import signal_name
 from shepherd.process.tree import STEP_S, ProcessTree, exit_code_of, start
 from shepherd.tools.base import ToolError

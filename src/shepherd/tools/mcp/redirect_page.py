@@ -11,10 +11,10 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from http import HTTPStatus
 from urllib.parse import parse_qs, urlsplit
 
+from shepherd.core.dataclasses import dataclass
 from shepherd.tools.base import ToolError
 
 HOST, PATH = "127.0.0.1", "/callback"

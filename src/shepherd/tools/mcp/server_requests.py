@@ -8,13 +8,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import mcp_types as types
 
 from shepherd.core import Audio, Image, Message, Part, ShepherdError, Text
+from shepherd.core.dataclasses import dataclass
 from shepherd.tools.base import Form, Person
 from shepherd.tools.mcp.content import as_message
 from shepherd.tools.mcp.values import AskModel

@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Literal
 
@@ -25,6 +24,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from shepherd.core import Message
+from shepherd.core.dataclasses import dataclass
 from shepherd.process.guardian import Guardian
 from shepherd.tools.base import Result, ToolError
 from shepherd.tools.mcp import content, process

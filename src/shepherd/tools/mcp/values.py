@@ -7,11 +7,11 @@ import logging
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from shepherd.core import Message
+from shepherd.core.dataclasses import dataclass, field, fields, replace
 from shepherd.tools.base import Effect, ToolError
 
 AskModel = Callable[[Sequence[Message], str | None, int | None], Awaitable[str]]

@@ -30,10 +30,10 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shepherd.core.dataclasses import dataclass
 from shepherd.process.files import lock_within, read_within, replace_private
 from shepherd.tools.base import ToolError
 from shepherd.tools.sandbox.folder import Folder, kind_of

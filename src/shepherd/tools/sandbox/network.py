@@ -13,12 +13,12 @@ import asyncio
 import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from shepherd.core.address import AddressClass, classify
+from shepherd.core.dataclasses import dataclass
 from shepherd.tools.base import ToolError
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ import re
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.tools.base import ToolError
 from shepherd.tools.sandbox.folder import BAD_ON_WINDOWS, Folder, NotAFile, kind_of
 from shepherd.tools.sandbox.tree import walk

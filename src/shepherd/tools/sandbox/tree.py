@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from shepherd.core.dataclasses import dataclass
 from shepherd.tools.base import ToolError
 from shepherd.tools.sandbox.folder import EntryKind, Folder
 

@@ -14,7 +14,6 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii as quote
 from typing import Any, Literal, NoReturn
 
@@ -34,6 +33,7 @@ from shepherd.core import (
     ToolCall,
     replay,
 )
+from shepherd.core.dataclasses import dataclass
 from shepherd.core.edits import COMPACTION, AppliedEdit
 from shepherd.wire.anthropic.blocks import citations_in, fields_of_call
 from shepherd.wire.anthropic.edits import encode_edits

@@ -10,9 +10,9 @@ share of the window here: the vendor's own defaults are larger than most local c
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from shepherd.core import InvalidRequest
+from shepherd.core.dataclasses import dataclass
 from shepherd.core.edits import AppliedEdit, Edit, EditKind
 from shepherd.wire.base import Fields, Json, Range, field_error, shown, wrong
 

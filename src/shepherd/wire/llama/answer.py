@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from json.encoder import encode_basestring_ascii as quote
 
 from shepherd.core import (
@@ -23,6 +22,7 @@ from shepherd.core import (
     TextDelta,
     TokenScore,
 )
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.wire.base import Json
 from shepherd.wire.openai import shapes
 from shepherd.wire.read import encode_read

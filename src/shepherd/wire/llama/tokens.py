@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from shepherd.core import InvalidRequest
+from shepherd.core.dataclasses import dataclass
 from shepherd.wire.base import Fields, Json, field_error
 from shepherd.wire.sampling import MODEL
 from shepherd.wire.table import BOOLEAN, STRING, Field, FieldKind, body_schema, read_fields

@@ -11,7 +11,6 @@ import json
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from json.encoder import encode_basestring_ascii as quote
 from typing import NoReturn
@@ -34,6 +33,7 @@ from shepherd.core import (
     Usage,
     replay,
 )
+from shepherd.core.dataclasses import dataclass
 from shepherd.wire.bad_calls import HeldCalls
 from shepherd.wire.base import Json, compact
 from shepherd.wire.extensions import facts_of

@@ -6,8 +6,8 @@ A body without a text only loads the model, as everywhere in this protocol.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from shepherd.core.dataclasses import dataclass
 from shepherd.wire.base import Fields, Json, wrong
 from shepherd.wire.ollama.fields import KEEP_ALIVE, NAME
 from shepherd.wire.openai.embeddings import DIMENSIONS, plain

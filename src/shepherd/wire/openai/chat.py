@@ -7,7 +7,6 @@ parsed: a client cannot take half a call back when the tokens run out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii as quote
 
 from shepherd.core import (
@@ -31,6 +30,7 @@ from shepherd.core import (
     ToolCall,
     replay,
 )
+from shepherd.core.dataclasses import dataclass
 from shepherd.wire.bad_calls import HeldCalls
 from shepherd.wire.base import Decoded, Fields, Json, compact, wrong
 from shepherd.wire.extensions import facts_of, merge_facts

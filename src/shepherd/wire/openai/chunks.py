@@ -8,12 +8,12 @@ The last object also says how long the answer took (llama-server's `timings`), f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from json.encoder import encode_basestring_ascii as quote
 
 from shepherd.core import Event, Reply, StopReason, Usage
+from shepherd.core.dataclasses import dataclass
 from shepherd.wire.base import Json, compact
 from shepherd.wire.openai.shapes import encode_usage, with_own
 from shepherd.wire.sse import DONE

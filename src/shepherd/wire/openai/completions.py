@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from json.encoder import encode_basestring_ascii as quote
 
 from shepherd.core import (
@@ -22,6 +21,7 @@ from shepherd.core import (
     TextOrTokens,
     TokenScore,
 )
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.wire.base import Decoded, Fields, Json, compact, field_error
 from shepherd.wire.openai import shapes as openai_shapes
 from shepherd.wire.openai.chunks import FINISH_REASONS, ChunkOptions, Chunks

@@ -6,10 +6,10 @@ import base64
 import sys
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 from shepherd.core import TextOrTokens
+from shepherd.core.dataclasses import dataclass
 from shepherd.wire.base import Fields, Json, field_error
 from shepherd.wire.openai.shapes import encode_error
 from shepherd.wire.sampling import MODEL, refuse_lora

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 from shepherd.core import Grammar, InvalidRequest
+from shepherd.core.dataclasses import dataclass
 from shepherd.wire.base import Fields, Json, decode_json, shown, wrong
 from shepherd.wire.table import Field, FieldKind
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +14,7 @@ from tests.unit.backends.cloud.providing import LONG
 from shepherd.backends.cloud.backend import CloudBackend, Timeouts
 from shepherd.backends.cloud.provider import KINDS, Provider, provider_of
 from shepherd.core import BadReply, ContextFull, Event, Finished, Message, Request, TextDelta, Unavailable
+from shepherd.core.dataclasses import dataclass, fields
 from shepherd.wire.base import Json
 from shepherd.wire.client import ClientCodec, Decoder, Endpoint, Failure
 from shepherd.wire.values import BrokenAnswer
@@ -56,7 +56,7 @@ class LinesDecoder(Decoder):
         yield from ()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Small(Provider):
     def codec(self) -> ClientCodec:
         return Lines()
@@ -64,7 +64,7 @@ class Small(Provider):
 
 def backend(url: str, **more: Any) -> CloudBackend:
     provider = provider_of(KINDS["ollama"], base_url=url, **more)
-    values = {each.name: getattr(provider, each.name) for each in dataclasses.fields(provider)}
+    values = {each.name: getattr(provider, each.name) for each in fields(provider)}
     return CloudBackend(Small(**values), timeouts=Timeouts(attempts=1))
 
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Generator
-from dataclasses import dataclass
 from functools import partial
 
+from shepherd.core.dataclasses import dataclass
 from shepherd.dialects.parse.bodies.header import HeaderBody, declined
 from shepherd.dialects.parse.bodies.json_text import JsonText, after_blanks
 from shepherd.dialects.parse.bodies.machine import Machine

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import NamedTuple
 
 from shepherd.core import ToolSpec
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.dialects.parse.call import Calls, Fault, Found, read_arguments
 from shepherd.dialects.parse.markup import MAX_BLANKS, Block, Body, MakeBody, Markers, Opening, Thought
 from shepherd.dialects.parse.values import find_tool, json_object, json_text, kinds

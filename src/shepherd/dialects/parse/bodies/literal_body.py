@@ -12,9 +12,9 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 
+from shepherd.core.dataclasses import dataclass
 from shepherd.dialects.parse.bodies.json_text import FENCE, FENCE_BEGUN, after_blanks
 from shepherd.dialects.parse.bodies.machine import Machine
 from shepherd.dialects.parse.call import Calls, Fault, Found, Read, Unreadable, is_found

@@ -12,8 +12,8 @@ differences between families. Not here: how JSON is repaired (`call`), where a v
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from shepherd.core.dataclasses import dataclass
 from shepherd.dialects.parse.bodies.json_text import FENCE, FENCE_BEGUN, JsonText, after_blanks
 from shepherd.dialects.parse.bodies.machine import Machine
 from shepherd.dialects.parse.bodies.python_body import read_python_calls

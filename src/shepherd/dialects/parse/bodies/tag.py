@@ -8,8 +8,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
+
+from shepherd.core.dataclasses import dataclass
 
 Kind = Literal["wrapper", "call", "parameter"]
 

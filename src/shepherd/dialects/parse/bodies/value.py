@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.dialects.parse.bodies.tag import TAG_END, Kind, Tag, read_tag
 from shepherd.dialects.parse.markup import Markers, markers_of
 from shepherd.dialects.parse.values import json_value

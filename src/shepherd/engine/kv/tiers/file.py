@@ -20,12 +20,12 @@ import sys
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import astuple, dataclass, replace
 from hashlib import blake2b
 from io import FileIO
 from math import isfinite
 from pathlib import Path
 
+from shepherd.core.dataclasses import astuple, dataclass, replace
 from shepherd.engine.base import Owner, Saved, Span
 from shepherd.engine.kv.tiers.snapshot import Snapshot
 

@@ -7,9 +7,9 @@ runs     (0, 40, 0)            (90, 200, 90)               what the saved state 
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, replace
 from hashlib import blake2b
 
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.engine.base import UNOWNED, Owner, Saved, Span
 from shepherd.engine.kv.ledger import Match, Resident, Run
 

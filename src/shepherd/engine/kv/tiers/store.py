@@ -15,13 +15,13 @@ import logging
 import threading
 from array import array
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 from math import inf, isfinite
 from pathlib import Path
 from typing import Literal
 
+from shepherd.core.dataclasses import dataclass, field, replace
 from shepherd.engine.base import UNOWNED, Memory, Owner, Span
 from shepherd.engine.kv.ledger import Resident, common_prefix, usable
 from shepherd.engine.kv.tiers import file

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from json.encoder import encode_basestring_ascii as quote
 from typing import Any
 
@@ -37,6 +36,7 @@ from shepherd.core import (
     Usage,
     replay,
 )
+from shepherd.core.dataclasses import dataclass, replace
 from shepherd.core.edits import COMPACTION
 from shepherd.wire.bad_calls import HeldCalls
 from shepherd.wire.base import Json, parse_object

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 
 from shepherd.core import InvalidRequest, ToolChoice, ToolSpec
+from shepherd.core.dataclasses import dataclass, field
 from shepherd.wire.base import MAX_TOOLS, Fields, Json, check_count, field_error, shown, wrong
 from shepherd.wire.tools import FREE_INPUT, decode_function, unknown_tool
 
