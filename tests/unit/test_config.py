@@ -530,7 +530,7 @@ def test_secrets_are_loaded_and_never_shown(load: Load) -> None:
 
 
 def test_a_wrong_secret_is_not_repeated(load: Load) -> None:
-    with pytest.raises(ConfigError, match=r"providers\.p\.api_key: got a int, expected a text") as caught:
+    with pytest.raises(ConfigError, match=r"providers\.p\.api_key: got a number, expected a text") as caught:
         load("[providers.p]\ntype = 'openai'\napi_key = 12345678")
     assert "12345678" not in caught.value.message
 
@@ -549,6 +549,21 @@ def test_a_provider_is_reached_as_its_own_table_says_and_else_as_that_for_all(lo
 
 
 @pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('api_keys = ["hush", ""]', "server.api_keys: got a list with an empty text, expected a list of texts that"),
+        ('api_keys = ["hush", 5]', "server.api_keys: got a list with something else, expected a list of texts that"),
+        ('api_keys = "hush"', "server.api_keys: got a text, expected a list of texts that are not empty"),
+        ('[[server.keys]]\nname = "ann"\nkey = ""', "key: got an empty text, expected a text"),
+    ],
+)
+def test_a_wrong_secret_is_described_and_not_shown(load: Load, line: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)) as caught:
+        load(f"[server]\n{line}\n")
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("line", "words"),
     [
         ("connect_s = 0", r"connect_s: got 0, expected a number from 0\.1 to 3600"),
@@ -558,7 +573,7 @@ def test_a_provider_is_reached_as_its_own_table_says_and_else_as_that_for_all(lo
         ('ca_file = "none.pem"', r'ca_file: got "none\.pem", expected a file that exists and holds certificates'),
         ('ca_file = "shepherd.toml"', "ca_file: got .* expected a file that exists and holds certificates"),
         *(
-            (f'proxy = "{proxy}"', 'proxy: got a str, expected "none", or http://, https:// or socks5:// with a host')
+            (f'proxy = "{proxy}"', 'proxy: got an? .*text, expected "none", or http://, https:// or socks5:// with')
             for proxy in (
                 "proxy.lan:3128", "ftp://u:hush@h", "http://", "http://u:hush@", "http://u:hush@h:0x1", "http://h h",
                 "http://u:hush@h:65536", "http://u:hu/sh@h", "http://u:hu@sh@h", "http://h/path?hush", "",
@@ -801,7 +816,7 @@ REFUSED = [
             ('name = "a"\nkey = "b"\nrequests_per_minute = 0', r"got 0, expected a whole number from 1"),
             ('name = "a"\nkey = "b"\nuser = "  "', r"server\.keys\[0\]\.user: needs 1 to 256 characters"),
             ('name = "a"\nkey = "b"\nuser = ""', r"server\.keys\[0\]\.user: got \"\", expected a text"),
-            ('name = "a"\nkey = 7', r"got a int, expected a text"),
+            ('name = "a"\nkey = 7', r"got a number, expected a text"),
         )
     ),
     ("[models.big]\npath = 'big.gguf'\nadapters = 'law.gguf'", "expected a list of tables"),

@@ -173,7 +173,7 @@ class ConversationStore:
             replace_private(path, data, durable=True)
             self._tidy(path)
         except OSError as error:
-            raise SaveError(f"the conversation cannot be saved in {self.folder}: {error.strerror or error}") from error
+            raise SaveError(f"{self.folder} cannot be written: {error.strerror or error}") from error
         return path.stem
 
     def load(self, name: str) -> SavedConversation:

@@ -36,7 +36,7 @@ def layers(value: str) -> int:
     """A number of layers, or `all`. Raises: `BadParameter`."""
     if value == "all":
         return -1
-    if not value.removeprefix("-").isdecimal():
+    if not re.fullmatch(r"-?[0-9]{1,10}", value):
         raise click.BadParameter(f"{value!r} is not a number of layers; write a number or 'all'.")
     return int(value)
 
@@ -62,6 +62,9 @@ class WholeNumber(click.IntRange):
 
 class Number(click.FloatRange):
     """A number, with its bounds in words; no NaN, which is within all bounds."""
+
+    def _describe_range(self) -> str:
+        return "" if self.min is None and self.max is None else super()._describe_range()
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:

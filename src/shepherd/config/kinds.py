@@ -227,7 +227,7 @@ MOST_REPLICAS = 64
 ANY_TEXT = Kind("text", lambda value, base: _check(isinstance(value, str), value))
 TEXT = Kind("a text that is not empty", _text)
 SECRET = replace(TEXT, secret=True)
-TEXTS = Kind("a list of texts", _texts, _split)
+TEXTS = Kind("a list of texts that are not empty", _texts, _split)
 SECRETS = replace(TEXTS, secret=True)
 TEXT_MAP = Kind("a table whose values are all texts", _text_map, secret=True)
 JSON_MAP = Kind("a table", lambda value, base: dict(_check(isinstance(value, Mapping), value)))

@@ -87,7 +87,7 @@ class Layer:
         try:
             final = kind.accept(value, self.base)
         except ValueError as error:
-            got = f"a {type(value).__name__}" if kind.secret else _shown(value)
+            got = _named(value) if kind.secret else _shown(value)
             raise self.error(f"got {got}, expected {kind.expected}", label) from error
         if path in self.settings:
             raise self.error(f"is set twice, as {self.settings[path].key} and as {label}; keep one of them", label)
@@ -124,6 +124,13 @@ def keys_below(name: str) -> Mapping[str, Kind | Table]:
     table = SCHEMA[name]
     assert isinstance(table, Table)
     return table.keys
+
+
+def _named(value: Any) -> str:
+    """What a secret is, without its words."""
+    if isinstance(value, list | tuple):
+        return f"a list with {'an empty text' if '' in value else 'something else'}"
+    return "an empty text" if value == "" else {str: "a text", int: "a number"}.get(type(value), "something else")
 
 
 def _shown(value: Any) -> str:

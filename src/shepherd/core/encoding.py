@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import codecs
+import json
 
 _MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
@@ -17,6 +18,11 @@ _MARKS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 _GUESSED_BYTES = 4096
+
+
+def json_fault(error: json.JSONDecodeError) -> str:
+    """What is wrong, without the words that lead to the place: it may stand in front."""
+    return error.msg.removesuffix(" at").removesuffix(" starting")
 
 
 def marked_encoding(head: bytes) -> str | None:

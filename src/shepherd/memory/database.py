@@ -64,7 +64,7 @@ def open_database(path: Path | None, kind: FileKind) -> apsw.Connection:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         file = connect(os.fspath(path))
     except (OSError, apsw.Error) as error:
-        raise ConfigError(f"{path} cannot be opened: {error}", key=kind.key) from error
+        raise ConfigError(f"{path} cannot be opened: {getattr(error, 'strerror', 0) or error}", key=kind.key) from error
     try:
         file.set_busy_timeout(BUSY_MS)
         _prepare(file, path, kind)

@@ -140,7 +140,8 @@ def open_file(path: Path | str, *, user: str = "", mmap_size: int = 0, readonly:
         flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         connection = connect(name, flags)
     except (OSError, apsw.CantOpenError) as error:
-        raise ConfigError(f"the memory {name} cannot be opened: {error}", key="memory.database_path") from error
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"the memory {name} cannot be opened: {why}", key="memory.database_path") from error
     try:
         connection.set_busy_timeout(BUSY_MS)
         if not readonly:

@@ -15,6 +15,7 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from shepherd.core import Event, InvalidRequest, Refused, Reply, Request, ShepherdError
 from shepherd.core.dataclasses import dataclass
+from shepherd.core.encoding import json_fault
 
 Json = dict[str, Any]
 
@@ -116,7 +117,7 @@ def _decode(body: bytes, kind: type[BodyT], expected: str) -> BodyT:
         value = json.loads(text.removeprefix("\ufeff"), parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         raise InvalidRequest(
-            f"the body is not valid JSON: line {error.lineno}, column {error.colno}: {error.msg}"
+            f"the body is not valid JSON: line {error.lineno}, column {error.colno}: {json_fault(error)}"
         ) from error
     except RecursionError as error:
         raise InvalidRequest(f"the body is nested deeper than {MAX_DEPTH} levels") from error

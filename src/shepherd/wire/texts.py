@@ -57,10 +57,16 @@ def _decode_input(value: Any, path: str) -> TextOrTokens:
             raise wrong(path, _EXPECTED, value)
 
 
+def refuse_media(given: Fields) -> None:
+    """Raises: `InvalidRequest` for images and recordings; older clients of llama-server send an empty `image_data`."""
+    why = "is not supported: a bare prompt takes no images or audio; send them in the messages of a chat"
+    for key in ("multimodal_data", "image_data"):
+        if given.find_any(key):
+            raise given.error(key, why)
+
+
 def _decode_object(given: Fields) -> str:
-    if given.has("multimodal_data"):
-        why = "is not supported: a bare prompt takes no images or audio; send them in the messages of a chat"
-        raise given.error("multimodal_data", why)
+    refuse_media(given)
     if not given.has("content"):
         return given.get_text("prompt_string")
     texts = []

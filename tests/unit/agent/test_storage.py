@@ -295,7 +295,7 @@ def test_a_file_nested_beyond_reason_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_to_is_an_error_and_leaves_what_was_there(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(SaveError, match="cannot be saved"):
+    with pytest.raises(SaveError, match="cannot be written"):
         ConversationStore(tmp_path / "file" / "folder").save(one())
     assert ConversationStore(tmp_path / "absent").list() == ()
 

@@ -37,6 +37,17 @@ def test_an_error_has_a_colour_only_where_the_terminal_and_the_user_want_it(
     assert ("\x1b" in shown) == (not value)
 
 
+def test_no_help_shows_a_bound_that_is_none() -> None:
+    for command in ((), *(row.name.split() for row in SUBCOMMANDS)):
+        assert "None" not in shepherd(*command, "--help").output
+
+
+@pytest.mark.parametrize("number", ["٣", "9" * 5_000, "", "-", "1.5", "some"])
+def test_what_is_no_number_of_layers_is_one_sentence(number: str) -> None:
+    said = shepherd("--gpu-layers", number, "-p", "Hello").output.replace("\n", " ")
+    assert "is not a number of layers; write a number or 'all'." in said
+
+
 def test_help_lists_every_command_and_every_option() -> None:
     text = shepherd("--help").output
     for word in ("chat", "serve", "top", "models", "config", "doctor", "completion", *SECTIONS):

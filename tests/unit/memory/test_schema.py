@@ -112,7 +112,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "another program's": (foreign, "is a database, but not a memory of Shepherd"),
     "a newer version's": (newer, "was written by a newer Shepherd (version 2 of the file, this one knows 1)"),
     "another user's": (lambda path: open_file(path, user="eve").close(), "is the memory of another user"),
-    "a folder": (lambda path: path.mkdir(), "cannot be opened"),
+    "a folder": (lambda path: path.mkdir(), "cannot be opened: Is a directory"),
 }
 
 

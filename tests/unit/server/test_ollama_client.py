@@ -335,7 +335,7 @@ async def test_what_cannot_be_done_is_refused_in_words(listening: Listening, tmp
             "create": ("mine", "q4_0", "fake"),
             "create_blob": (tmp_path / "model.gguf",),
         }.items():
-            with pytest.raises(ollama.ResponseError, match=r"not supported.*`shepherd models`") as caught:
+            with pytest.raises(ollama.ResponseError, match=r"not supported.*`shepherd models list`") as caught:
                 await getattr(client, method)(*arguments)
             assert caught.value.status_code == 400
 

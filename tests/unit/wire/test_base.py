@@ -22,7 +22,8 @@ from shepherd.wire.base import MAX_DEPTH, Fields, Range, decode_json, shown
         ('{"a": 1}'.encode("utf-16"), "not valid UTF-8: byte 0 is 0xff"),
         (b'{"a": 1,\n "b" 2}', "line 2, column 6"),
         (b'{"a": 1} x', "line 1, column 10"),
-        (b'{"a": "b\x00c"}', "Invalid control character"),
+        (b'{"a": "b\x00c"}', "not valid JSON: line 1, column 9: Invalid control character"),
+        (b'{"a": "b', "not valid JSON: line 1, column 7: Unterminated string"),
         (b"[]", "must be a JSON object, not an empty array"),
         (b"null", "must be a JSON object, not null"),
         (b'"text"', 'must be a JSON object, not "text"'),
@@ -39,6 +40,7 @@ def test_a_body_that_is_no_json_object_is_refused_with_the_place(body: bytes, sa
     with pytest.raises(InvalidRequest, match="the body") as caught:
         decode_json(body)
     assert said in caught.value.message
+    assert not caught.value.message.endswith(" at"), "the place is in front"
 
 
 def test_a_byte_order_mark_is_skipped() -> None:

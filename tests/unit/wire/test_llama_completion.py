@@ -55,7 +55,7 @@ def test_prompts_come_in_every_form_and_their_control_tokens_count(prompt: Any, 
 
 def test_without_a_limit_the_answer_may_fill_the_context() -> None:
     assert decode_request({"prompt": "a"}).request.max_tokens is None
-    assert decode_request({"prompt": "a", "n_predict": -1}).request.max_tokens is None
+    assert decode_request({"prompt": "a", "n_predict": -1, "image_data": []}).request.max_tokens is None
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,8 @@ def test_without_a_limit_the_answer_may_fill_the_context() -> None:
         ({"prompt": 5}, "prompt"),
         ({"prompt": [1, None]}, "prompt[1]"),
         ({"prompt": {"prompt_string": "a", "multimodal_data": ["x"]}}, "prompt.multimodal_data"),
+        ({"prompt": "a [img-1]", "image_data": [{"data": "aGk=", "id": 1}]}, "image_data"),
+        ({"prompt": "a", "multimodal_data": ["aGk="]}, "multimodal_data"),
         ({"prompt": "a", "n_probs": 101}, "n_probs"),
         ({"prompt": ["a"] * 65}, "prompt"),
         ({"prompt": "a", "grammar": "no"}, "grammar"),

@@ -215,4 +215,5 @@ def read_text(path: Path, key: str) -> str:
     try:
         return text_of(read_within(path)).replace("\r\n", "\n").replace("\r", "\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read as a chat template: {error}", key=key) from error
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{path} cannot be read as a chat template: {why}", key=key) from error

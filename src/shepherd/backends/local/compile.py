@@ -192,7 +192,9 @@ class Compiler:
         request, template = prepared.request, self.template_for(prepared.request)
         extra = request.extra.get("chat_template_kwargs", {})
         for name in RESERVED_VARIABLES & extra.keys():
-            raise InvalidRequest(f"{name} is set by the server", field=f"chat_template_kwargs.{name}")
+            raise InvalidRequest(
+                f"chat_template_kwargs.{name} is set by the server; leave it out", field=f"chat_template_kwargs.{name}"
+            )
         tools = _offered(request)
         if tools and not self._has_warned and not template.caps.shows_tools:
             self._has_warned = True

@@ -183,7 +183,7 @@ def _end_current(connection: apsw.Connection, kind: FactKind, key: str) -> None:
 def _get(connection: apsw.Connection, id: int) -> Fact:
     fact = _first(connection, "id = ?", id)
     if fact is None:
-        raise InvalidRequest(f"id: there is no fact {id}", field="id")
+        raise InvalidRequest(f"there is no fact {id}", field="id")
     return fact
 
 

@@ -20,6 +20,7 @@ from typing import IO, Any
 
 from shepherd.core import InvalidRequest
 from shepherd.core.dataclasses import dataclass
+from shepherd.core.encoding import json_fault
 from shepherd.memory.transfer.formats import LooseMessages, read_object
 from shepherd.memory.transfer.items import ImportedConversation, ImportProblem, Items, UnreadableError
 
@@ -111,7 +112,7 @@ def _parsed(text: str) -> Any:
     except UnicodeEncodeError:
         raise UnreadableError("it is not UTF-8") from None
     except json.JSONDecodeError as error:
-        raise UnreadableError(f"it is not JSON ({error.msg} at character {error.pos + 1})") from None
+        raise UnreadableError(f"it is not JSON ({json_fault(error)} at character {error.pos + 1})") from None
     except RecursionError:
         raise UnreadableError(TOO_DEEP) from None
     except ValueError:

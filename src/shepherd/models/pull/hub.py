@@ -11,7 +11,7 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import httpx2
 
@@ -23,7 +23,7 @@ from shepherd.models.pull.source import HubSource
 from shepherd.models.pulled import ModelFile
 
 if TYPE_CHECKING:
-    from huggingface_hub import HfApi, ModelInfo
+    from huggingface_hub import HfApi
     from huggingface_hub.hf_api import RepoSibling
 
 TIMEOUT_S = 30.0
@@ -159,18 +159,25 @@ def config_url(repo: str, *, env: Mapping[str, str], network: Network) -> tuple[
 
 def search(words: str, *, env: Mapping[str, str], network: Network, n_most: int = 20) -> list[FoundModel]:
     """Repositories with GGUF files, the most downloaded first. Raises: as `list_repo`."""
+    from huggingface_hub import get_session  # noqa: PLC0415
+
     host = endpoint(env)
     with _hub_errors(host, what="list of models", page=""):
-        found = _api(host, network).list_models(search=words, filter="gguf", sort="downloads", limit=n_most)
-        return list(map(_found, found))
+        headers = _api(host, network)._build_hf_headers()
+        wanted = {"search": words, "filter": "gguf", "sort": "downloads", "limit": str(n_most)}
+        # Not by its `list_models`, which tries a hub that cannot be reached for half a minute, and prints each try.
+        answer = get_session().get(f"{host}/api/models", params=wanted, headers=headers)
+        refuse(answer, what="list of models", page="", is_hub=True)
+        return [*map(_found, answer.json()[:n_most])]
 
 
-def _found(listed: ModelInfo) -> FoundModel:
-    """Raises: `ValueError`, `AttributeError` for a row that is none."""
-    if not _is_text(listed.id) or type(listed.downloads or 0) is not int:
+def _found(listed: Mapping[str, Any]) -> FoundModel:
+    """Raises: `ValueError`, `TypeError`, `LookupError`, `AttributeError` for a row that is none."""
+    name, downloads = listed["id"], listed.get("downloads") or 0
+    if not _is_text(name) or type(downloads) is not int:
         raise ValueError("a model has a name or a number of downloads that is none")
-    licences = (tag.removeprefix("license:") for tag in listed.tags or () if tag.startswith("license:"))
-    return FoundModel(listed.id, listed.downloads or 0, next(licences, ""), bool(listed.gated))
+    licences = (tag.removeprefix("license:") for tag in listed.get("tags") or () if tag.startswith("license:"))
+    return FoundModel(name, downloads, next(licences, ""), bool(listed.get("gated")))
 
 
 def _api(host: str, network: Network) -> HfApi:

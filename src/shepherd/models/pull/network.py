@@ -190,7 +190,7 @@ def reaching(url: str) -> Iterator[None]:
                 backend=host,
                 status=502,
             ) from error
-        reason = str(error) or type(error).__name__
+        reason = re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
         raise Unreachable(
             f"the connection to {host} failed ({reason}); check the network, and HTTPS_PROXY where it needs one",
             backend=host,

@@ -83,7 +83,7 @@ class _Refuse:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         error = InvalidRequest(
             f"{scope['path'][:80]} is not supported: this server does not create or change models over HTTP; "
-            "`shepherd models` lists the files on this machine, and the configuration names those that are served"
+            "`shepherd models list` shows the files on this machine, and the configuration names those that are served"
         )
         if scope["method"] == "HEAD":  # a client asks if a file exists before it uploads it
             error.status = 404

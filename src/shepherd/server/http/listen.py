@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
+import httptools
 import uvicorn
 from starlette.applications import Starlette
 from starlette.types import Message, Send
@@ -174,7 +175,7 @@ def _explained(error: OSError, host: str, port: int) -> ConfigError:
 
 class Connection(HttpToolsProtocol):
     """uvicorn's connection, with what it lacks: limits on heads and on what stands around a body, and answers to
-    clients that end their own side of the connection after the request (a half-close).
+    clients that end their own side of the connection after the request (a half-close), or that offer HTTP/2.
 
     Bodies have their limits in `body`.
     """
@@ -200,12 +201,45 @@ class Connection(HttpToolsProtocol):
         if self._is_refused:
             return
         self._frame_bytes += len(data)
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self._parse(data)
+        except httptools.HttpParserError as error:
+            if self._frame_bytes <= MAX_HEAD_BYTES:
+                why = f"the request cannot be read as HTTP/1.1: {error}"
+                if data.startswith(b"\x16\x03"):  # how TLS begins
+                    why = "a client speaks https, and this server http; give the client an address with http://"
+                logger.warning("%s", why)
+                self._refuse(b"400 Bad Request", why)
         if self._frame_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
             if self._is_in_body:
                 self._refuse(b"400 Bad Request", f"head and chunk extensions are larger than {MAX_HEAD_BYTES} bytes")
             else:
                 self._refuse(b"431 Request Header Fields Too Large", f"the head is larger than {MAX_HEAD_BYTES} bytes")
+
+    def _parse(self, data: bytes) -> None:
+        """Read requests. One that offers another protocol, as Java's client does with h2c, is read as if it did not:
+        the parser takes the body for bytes of that protocol.
+
+        Raises: `HttpParserError`.
+        """
+        rest = memoryview(data)
+        while rest:
+            try:
+                self.parser.feed_data(rest)
+                rest = rest[len(rest) :]
+            except httptools.HttpParserUpgrade as upgrade:
+                rest = rest[upgrade.args[0] :]
+                if self._offers_upgrade:
+                    version = self.parser.get_http_version().encode()
+                    head = [b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, version)]
+                    head += [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+                    self.parser.feed_data(b"".join(head) + b"\r\n")
+
+    @property
+    def _offers_upgrade(self) -> bool:
+        """Before its body; CONNECT is no offer: what follows it is for another server."""
+        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -216,6 +250,8 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._end_head()
+        if self._offers_upgrade:
+            return
         before = self.cycle
         super().on_headers_complete()
         if self.cycle is not before:
@@ -228,6 +264,8 @@ class Connection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._offers_upgrade:
+            return
         super().on_message_complete()
         self._frame_bytes = 0
 
@@ -283,6 +321,10 @@ class Connection(HttpToolsProtocol):
         """Before there is a path there is no protocol: plain text."""
         is_free = not self._is_answering or (self._is_in_body and not self.cycle.response_started and not self.pipeline)
         self._end_head()
+        if not is_free and not self.cycle.more_body:  # what comes behind a whole request does not cut its answer
+            self.cycle.keep_alive = False
+            self._is_refused = True
+            return
         if not is_free:
             self.transport.close()
             return

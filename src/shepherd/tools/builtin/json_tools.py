@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
+from shepherd.core.encoding import json_fault
 from shepherd.process.isolated import WorkFailed, run_isolated
 from shepherd.tools.base import Result, ToolError
 from shepherd.tools.signature import tool
@@ -141,8 +142,8 @@ def read(text: str) -> tuple[Any, list[str]]:
     try:
         value = json.loads(text, object_pairs_hook=as_object, parse_float=Digits, parse_int=as_integer)
     except json.JSONDecodeError as error:
-        wrong = error.msg[:1].lower() + error.msg[1:].removesuffix(" starting at")
-        raise ToolError(f"{where(text, error.pos)}: {wrong}{hint(text, error.pos)}") from error
+        wrong = json_fault(error)
+        raise ToolError(f"{where(text, error.pos)}: {wrong[:1].lower()}{wrong[1:]}{hint(text, error.pos)}") from error
     return value, [f"(the key {write(key)[:80]} comes twice in one object; the last one counts)" for key in twice]
 
 

@@ -19,7 +19,7 @@ from shepherd.wire.openai.settings import RETURN_PROGRESS, TIMINGS_PER_TOKEN
 from shepherd.wire.sampling import GENERATION, computing_of, limit_of, repeat_request, sampling_of, token_limit
 from shepherd.wire.sse import MEDIA_TYPE
 from shepherd.wire.table import BOOLEAN, STRINGS, Field, FieldKind, body_schema, integer, read_fields
-from shepherd.wire.texts import TEXTS, decode_texts
+from shepherd.wire.texts import TEXTS, decode_texts, refuse_media
 
 __all__ = ["MEDIA_TYPE", "Encoder", "decode_request", "encode_error", "encoder"]
 
@@ -48,6 +48,7 @@ BODY = body_schema(*FIELDS, required=["prompt"], example={"prompt": "Once upon a
 
 
 def decode_request(body: Json) -> Decoded[AnswerOptions]:
+    refuse_media(Fields(body))
     given = read_fields(Fields(body), FIELDS)
     prompts, n, form = given["prompt"], given["n"], given["response_format"]
     if n * len(prompts) > MAX_CHOICES:

@@ -308,6 +308,7 @@ async def test_a_folder_that_cannot_be_written_to_is_told_once(play: Play, tmp_p
     (tmp_path / "file").write_text("")
     played = await play("One", "Two", stage=Stage(ConversationStore(tmp_path / "file" / "saved")))
     assert played.out.count("This conversation cannot be saved:") == 1
+    assert f"saved: {tmp_path / 'file' / 'saved'} cannot be written: Not a directory" in played.out.replace("\n", " ")
     assert played.status == 0
 
 

@@ -16,7 +16,16 @@ from tests.cases import few
 from tests.fakes.hub import Cut, Endless, Failure, Hub, Lie, NoRanges, Slow, Stall, Status
 from tests.unit.models.pull.conftest import Puller
 
-from shepherd.core import BackendError, BadReply, InvalidRequest, NotAllowed, RateLimited, ShepherdError, TimedOut
+from shepherd.core import (
+    BackendError,
+    BadReply,
+    InvalidRequest,
+    NotAllowed,
+    RateLimited,
+    ShepherdError,
+    TimedOut,
+    Unreachable,
+)
 from shepherd.models import catalog, pulled
 from shepherd.models.pull import pull as pulling
 from shepherd.models.pull import staging
@@ -440,6 +449,22 @@ async def test_a_wrong_type_anywhere_in_a_list_is_never_an_unexpected_error(hub:
             assert all(
                 each.name for each in await asyncio.to_thread(search, "tiny", env=pull.env, network=pull.network)
             )
+
+
+@pytest.mark.parametrize("gone", ["http://127.0.0.1:1", "http://no.such.host.invalid"])
+async def test_a_hub_that_cannot_be_reached_is_asked_once_for_its_list(
+    pull: Puller, caplog: pytest.LogCaptureFixture, gone: str
+) -> None:
+    with pytest.raises(Unreachable, match=r"the connection to .* failed \((?!\[Errno)[^)]+\); check the network"):
+        await asyncio.to_thread(search, "tiny", env={"HF_ENDPOINT": gone}, network=pull.network)
+    assert not caplog.records, "the library prints each of its tries"
+
+
+async def test_the_models_of_a_search_are_named_as_the_hub_has_them(hub: Hub, pull: Puller) -> None:
+    rows = [{**ROW, "id": f"acme/{at}-GGUF"} for at in range(30)]
+    hub.fail("api", Lie(json.dumps(rows).encode(), "application/json"))
+    found = await asyncio.to_thread(search, "tiny", env=pull.env, network=pull.network, n_most=20)
+    assert [each.name for each in found] == [f"acme/{at}-GGUF" for at in range(20)]
 
 
 async def test_a_repository_of_very_many_files_is_one_short_sentence(hub: Hub, pull: Puller) -> None:

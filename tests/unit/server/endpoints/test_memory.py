@@ -358,7 +358,7 @@ async def test_the_user_adds_to_the_profile_and_takes_away(client: httpx2.AsyncC
     await said(await client.post(f"{M}/profile/{short['id']}", json={"action": "reject"}))
     assert [each["value"] for each in (await said(await client.get(f"{M}/profile")))["profile"]] == ["Call me Bo."]
     field, message = await refused(await client.post(f"{M}/profile/999", json={"action": "confirm"}))
-    assert (field, message) == ("id", "id: there is no fact 999")
+    assert (field, message) == ("id", "there is no fact 999")
 
 
 # ---- notes

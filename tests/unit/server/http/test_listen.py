@@ -235,6 +235,59 @@ async def written_to(transport: Transport, end: bytes) -> None:
             await asyncio.sleep(0)
 
 
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: a\r\nX : b\r\n\r\n", "cannot be read as HTTP/1.1: Invalid header token"),
+        (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n\r\n", "Invalid character in Content-Length"),
+        (
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+            "a client speaks https, and this server http; give the client",
+        ),
+        (
+            b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n",
+            f"the head is larger than {MAX_HEAD_BYTES} bytes",
+        ),
+    ],
+    ids=["header", "length", "tls", "address"],
+)
+async def test_what_cannot_be_read_as_a_request_is_refused_with_its_reason(request_: bytes, said: str) -> None:
+    connection, transport, _ = connection_in_process()
+    connection.data_received(request_)
+    head, _, why = transport.written.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 431 " if "larger" in said else b"HTTP/1.1 400 ")
+    assert said in why.decode()
+
+
+async def test_what_cannot_be_read_behind_a_request_does_not_cut_its_answer(listening: Listening) -> None:
+    body = json.dumps({**asking(1), "stream": False}).encode()
+    async with listening(ScriptedService(saying("Hi"))) as url, connected(url) as (reader, writer):
+        writer.write(head_of(body) + body + b"garbage\r\n\r\n")
+        answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
+        assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["choices"][0]["message"]["content"] == "Hi"
+
+
+@pytest.mark.parametrize("n_first", [0, 1, 10_000], ids=["body alone", "body in two", "together"])
+async def test_a_request_that_offers_another_protocol_is_answered_in_this_one(
+    listening: Listening, n_first: int
+) -> None:
+    """Java's client offers h2c with its first request, and goes on with what the server speaks."""
+    body = json.dumps({**asking(1), "stream": False}).encode()
+    head = head_of(body)[:-2] + b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAE\r\n\r\n"
+    whole, at = (head + body) * 2, len(head) + n_first
+    async with listening(ScriptedService(saying("Hi"))) as url, connected(url) as (reader, writer):
+        writer.write(whole[:at])
+        await writer.drain()
+        writer.write(whole[at:])
+        for _ in range(2):
+            answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE_S)
+            assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+            n_bytes = int(re.search(rb"content-length: (\d+)", answer)[1])  # type: ignore[index]  # a whole answer has it
+            content = json.loads(await asyncio.wait_for(reader.readexactly(n_bytes), PATIENCE_S))
+            assert content["choices"][0]["message"]["content"] == "Hi"
+
+
 @pytest.mark.grid(0.3)
 @pytest.mark.parametrize(
     "framing",
