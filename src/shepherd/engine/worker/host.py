@@ -313,12 +313,18 @@ class _Host:
         self._answer(Failed(number, _shown(error)))
 
     async def _beat(self) -> None:
+        loop = asyncio.get_running_loop()
+        next_s = loop.time() + self.pause_s
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.pause_s):
+            try:
+                async with asyncio.timeout_at(next_s):
                     await self._woken.wait()
-            self._woken.clear()
-            self._answer_states()
+            except TimeoutError:
+                self._answer_states()
+                next_s = loop.time() + self.pause_s
+            else:  # sooner, but not now: it would keep the interpreter from the engine that gets its first job
+                self._woken.clear()
+                next_s = min(next_s, loop.time() + self.pause_s)
 
     @property
     def pause_s(self) -> float:
