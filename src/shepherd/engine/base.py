@@ -602,6 +602,10 @@ class Runtime(Protocol):
         Raises: `EngineError` if one of them cannot be computed.
         """
 
+    def waits(self) -> tuple[int, float]:
+        """How often what reads and encodes images made no progress for too long, and the seconds for which work has
+        waited for it now. Any thread."""
+
     def sampler(self, sampling: Sampling, history: Sequence[int], mask: Mask | None = None) -> TokenSampler:
         """A sampler for one job; penalties look back on the tokens of `history`. The caller keeps owning `mask`."""
 

@@ -129,6 +129,11 @@ class Projector:
         """As `Engine.down`."""
         return self._encoder.down or self._reader.down
 
+    def waits(self) -> tuple[int, float]:
+        """As `Runtime.waits`."""
+        parts = self._reader.stats(), self._encoder.stats()
+        return sum(each.stalls for each in parts), max(each.quiet_s for each in parts)
+
     @functools.cached_property
     def digest(self) -> bytes:
         return digest_of([self.path]).encode()

@@ -272,6 +272,9 @@ class LlamaRuntime:
             )
         return self._projector.prepare(media, on_ready)
 
+    def waits(self) -> tuple[int, float]:
+        return (0, 0.0) if self._projector is None else self._projector.waits()
+
     def _use(self, adapters: Adapters) -> None:
         self._adapters = None
         loaded = self._weights.adapters

@@ -293,6 +293,8 @@ class _Host:
             self._answer_states()  # it may be down
             self._answer(Failed(call.number, _shown(error)))
         else:
+            if not self._engines:
+                self._answer_states()
             self._answer(Returned(call.number, value))
         finally:
             self._stopped.pop(call.number).set()
@@ -332,12 +334,12 @@ class _Host:
         return PUSH_S if self._tickets else BEAT_S
 
     def _answer_states(self) -> None:
-        for engine in range(len(self._engines)):
+        for engine in range(len(self._engines)) or (None,):
             self._answer(self._state(engine))
-        if not self._engines:
-            self._answer(Beat(self._model.down()))
 
-    def _state(self, engine: int) -> State:
+    def _state(self, engine: int | None) -> State:
+        if engine is None:
+            return State(None, self._model.stats(), self._model.down())
         served = self._engines[engine]
         return State(engine, served.stats(), served.down or self._model.down(), getattr(served, "is_saving", False))
 
