@@ -317,6 +317,9 @@ class FakeRuntime:
             threading.Thread(target=on_ready).start()
         return not new
 
+    def release(self, media: Sequence[Media]) -> bool:
+        return False
+
     def waits(self) -> tuple[int, float]:
         return 0, 0.0
 
