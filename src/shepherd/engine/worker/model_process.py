@@ -402,6 +402,7 @@ class ModelProcess:
         child, connection = start(
             program.command,
             os.environ if program.environment is None else program.environment,
+            title=self.title,
             connect_s=program.timeouts.connect_s,
             is_wanted=is_wanted,
             folders=program.folders or {},
@@ -447,7 +448,9 @@ class ModelProcess:
                 elif link.child.wait():
                     break
                 if time.monotonic() > gives_up:
-                    raise EngineError(f"the engine process was not ready after {timeouts.build_s:g} s")
+                    raise EngineError(
+                        f"the process of the engine of {self.title} was not ready after {timeouts.build_s:g} s"
+                    )
                 quiet_s += min(POLL_S, time.monotonic() - began_s)
                 if quiet_s >= timeouts.mute_s:
                     raise EngineError(
