@@ -179,7 +179,11 @@ class Scheduler:
         if any(task.phase == "closing" for task in self.running):
             return  # its last token is one decode away, and the next turn of that conversation needs it
         for task in sorted(self.waiting, key=priority.is_background):
-            has_place = priority.has_place(task, self.running, self._options.sequences) or self._make_way(task)
+            has_place = (
+                task.ticket.cancelled  # needs none
+                or priority.has_place(task, self.running, self._options.sequences)
+                or self._make_way(task)
+            )
             if not has_place or (task.alone and self.running):
                 return
             verdict = self._start(task)
