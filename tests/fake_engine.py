@@ -317,6 +317,12 @@ class FakeRuntime:
             threading.Thread(target=on_ready).start()
         return not new
 
+    def release(self, media: Sequence[Media]) -> bool:
+        return False
+
+    def waits(self) -> tuple[int, float]:
+        return 0, 0.0
+
     def scorer(self, chunk: int, n_top: int, behind: int = 0) -> Callable[[int], Scored]:
         """What the made-up model says has nine tenths of the probability; all others share the rest."""
         likeliest = self.next_token(self.seen(chunk, behind))

@@ -386,8 +386,8 @@ class Engine(Protocol):
         """
 
     def cancel(self, ticket: Ticket) -> None:
-        """Stop a job as soon as possible; its last step is `Done("cancelled")`. No effect on a job that has ended.
-        Any thread."""
+        """Stop a job as soon as possible; its last step is `Done("cancelled")`, which comes behind an image that is
+        being encoded for it. No effect on a job that has ended. Any thread."""
 
     def stats(self) -> CacheStats:
         """What the cache holds and has done, at most half a second old; all that a job has done is in it before the
@@ -601,6 +601,14 @@ class Runtime(Protocol):
 
         Raises: `EngineError` if one of them cannot be computed.
         """
+
+    def release(self, media: Sequence[Media]) -> bool:
+        """Encode none of these images for a job that was cancelled; whether one is being encoded, which goes on to its
+        end, and to `on_ready`. Raises: what it has raised."""
+
+    def waits(self) -> tuple[int, float]:
+        """How often what reads and encodes images made no progress for too long, and the seconds for which work has
+        waited for it now. Any thread."""
 
     def sampler(self, sampling: Sampling, history: Sequence[int], mask: Mask | None = None) -> TokenSampler:
         """A sampler for one job; penalties look back on the tokens of `history`. The caller keeps owning `mask`."""

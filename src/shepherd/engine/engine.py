@@ -138,7 +138,8 @@ class InProcessEngine:
     def stats(self) -> CacheStats:
         published, at_s = self._scheduler.queue.published
         stats = published.aged(time.monotonic() - at_s)
-        return replace(stats, stalls=self._n_stalls, quiet_s=self._watchdog.quiet_s)
+        n_stalls, quiet_s = self._runtime.waits()
+        return replace(stats, stalls=self._n_stalls + n_stalls, quiet_s=max(self._watchdog.quiet_s, quiet_s))
 
     @property
     def down(self) -> str | None:

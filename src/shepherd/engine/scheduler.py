@@ -118,10 +118,22 @@ class Scheduler:
         """End a cancelled job that waits; `step` ends those that run."""
         for task in self.waiting:
             if task.ticket is ticket:
-                self.waiting.remove(task)
-                self.queue.finish(task, Done("cancelled"))
-                self.queue.flush()
+                if self._withdraw(task) == "ended":
+                    self.waiting.remove(task)
+                    self.queue.flush()
                 return
+
+    def _withdraw(self, task: Task) -> Literal["ended", "held up"]:
+        """End a cancelled job that waits. While its image is being encoded it stays: if that never ends, or ends the
+        process, the job is to blame."""
+        last: Done | EngineError = Done("cancelled")
+        try:
+            if task.is_encoding and self._runtime.release([*task.job.media.values()]):
+                return "held up"
+        except EngineError as error:
+            last = error
+        self.queue.finish(task, last)
+        return "ended"
 
     def clear(self) -> None:
         logger.info("cache %r is cleared: %d conversations are forgotten", self._name, len(self.pool.ledger.idle()))
@@ -167,7 +179,11 @@ class Scheduler:
         if any(task.phase == "closing" for task in self.running):
             return  # its last token is one decode away, and the next turn of that conversation needs it
         for task in sorted(self.waiting, key=priority.is_background):
-            has_place = priority.has_place(task, self.running, self._options.sequences) or self._make_way(task)
+            has_place = (
+                task.ticket.cancelled  # needs none
+                or priority.has_place(task, self.running, self._options.sequences)
+                or self._make_way(task)
+            )
             if not has_place or (task.alone and self.running):
                 return
             verdict = self._start(task)
@@ -191,8 +207,7 @@ class Scheduler:
 
     def _start(self, task: Task) -> Literal["started", "ended", "held up", "no room"]:
         if task.ticket.cancelled:
-            self.queue.finish(task, Done("cancelled"))
-            return "ended"
+            return self._withdraw(task)
         self.heartbeat.begin(f"planning a prompt of {len(task.tokens)} tokens")
         match self._admission.start(task, self.running):
             case Placement() as placement:

@@ -110,7 +110,7 @@ class CacheStats:
     """Blocks of reusable tokens that left a cache which the library manages (TensorRT-LLM)."""
     removed_tokens: int = 0
     stalls: int = 0
-    """How often the engine thread made no progress for too long while work waited."""
+    """How often the engine thread, or the projector of its model, made no progress for too long while work waited."""
     restarts: int = 0
     """How often the process of the engine has died, and another one was started."""
     quiet_s: float = 0.0

@@ -206,7 +206,7 @@ def stuck(workplace: Workplace) -> RemoteModel:
     """The same, in which one text never returns from the library."""
     from shepherd.engine.llamacpp.watched import WatchedThread  # late: other children need no library
 
-    thread = WatchedThread("vec.gguf", 0.5)
+    thread = WatchedThread("vec.gguf", 0.1)
 
     def computed(text: str) -> str:
         if text == "deadly":
@@ -216,19 +216,20 @@ def stuck(workplace: Workplace) -> RemoteModel:
     def encode(text: str, is_wanted: Callable[[], bool]) -> str:
         return thread.call(partial(computed, text))
 
-    return RemoteModel(calls={"encode": encode}, down=lambda: thread.down)
+    return RemoteModel(calls={"encode": encode}, down=lambda: thread.down, stats=thread.stats)
 
 
 WIDE = 100
-"""An image of more pixels in a row is one of which the library does not return."""
+"""An image of more pixels in a row is one of which the library does not return, and so is a recording of more
+samples."""
 
 
 def hang_in(where: str, free: threading.Event) -> None:
-    """Let a function of the library that reads or encodes an image wait, for one that is wide."""
+    """Let a function of the library that reads or encodes an image wait, for one that is wide, or for a recording."""
     from shepherd.engine.llamacpp.library import libmtmd
 
     mtmd = libmtmd()
-    real, n_wide = getattr(mtmd, where), (WIDE // 16) ** 2
+    real, n_wide = getattr(mtmd, where), 20
 
     def called(*arguments: Any) -> Any:
         if where == "mtmd_tokenize":

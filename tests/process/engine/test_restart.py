@@ -168,6 +168,7 @@ def test_a_text_for_vectors_in_which_the_library_hangs_ends_its_child_and_is_bla
                 with pytest.raises(EngineDown, match=r"the engine of vec\.gguf has made no progress"):
                     process.call("encode", "deadly")
             assert becomes_true(lambda: process.n_restarts == n + 1 and process.down is None)  # noqa: B023
+            assert process.stats(None).stalls == n + 1
         assert process.call("encode", "sheep") == "SHEEP"
         with pytest.raises(InvalidRequest, match="this input has ended the process of the engine of model 'vec'"):
             process.call("encode", "deadly")

@@ -184,7 +184,7 @@ async def test_what_a_factory_raises_is_what_the_start_raises() -> None:
 
 
 async def test_a_start_that_takes_too_long_or_is_not_wanted_any_more_is_ended() -> None:
-    with pytest.raises(EngineError, match=r"was not ready after 0\.5 s"):
+    with pytest.raises(EngineError, match=r"^the process of the engine of cache 'main' was not ready after 0\.5 s"):
         child("hang", factory=f"{FACTORIES}:failing", timeouts=Timeouts(connect_s=60, build_s=0.5))
     begun = time.monotonic()
     with pytest.raises(Cancelled):
@@ -220,12 +220,14 @@ async def test_its_temporary_files_go_with_it_however_it_ends(end: str, tmp_path
     for variables, place in (({}, usual), ({"LITTER": str(own)}, own)):
         is_there = f"os.environ['LITTER'].startswith({str(place / 'shepherd-')!r})"
         told = f"print({is_there}, 'NOWHERE' in os.environ, flush=True); "
-        with pytest.raises(EngineError, match=r"its last words: True False$"):
+        with pytest.raises(
+            EngineError, match=r"^the process of the engine of cache 'main' .*; its last words: True False$"
+        ):
             child(
                 command=[sys.executable, "-c", LITTER + told + end],
                 folders={"LITTER": str(usual), "NOWHERE": "/nowhere"}, environment=environment() | variables,
             )  # fmt: skip
-    with pytest.raises(EngineError, match="cannot be started"):
+    with pytest.raises(EngineError, match=r"^the process of the engine of cache 'main' cannot be started"):
         child(command=["/nowhere/python"], folders={"LITTER": str(usual)})
     assert [*usual.iterdir(), *own.iterdir()] == []
 

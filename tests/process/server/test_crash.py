@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +19,12 @@ import psutil
 import pytest
 from tests.in_time import PATIENCE_S, until
 from tests.own_server import serving
+from tests.pictures import data_url
+from tests.places import ROOT
+from tests.process.engine.factories import WIDE, hang_in
 from tests.unit.engine.tiny_projector import png, write_seeing
 
+from shepherd.engine.llamacpp.library import libmtmd
 from shepherd.engine.worker.messages import ADDRESS
 
 pytestmark = [
@@ -165,11 +172,68 @@ def test_health_says_why_a_model_of_vectors_is_down(tmp_path: Path) -> None:
         assert client.post("/v1/embeddings", json={"model": "vec", "input": "sheep"}).json()["data"] == before
 
 
+HANGING = f"""
+import os, threading
+if {ADDRESS!r} in os.environ:
+    from tests.process.engine.factories import hang_in
+    hang_in("mtmd_encode_chunk", threading.Event())
+"""
+"""Run by each Python that starts: in the process of an engine the library never ends to encode a wide image."""
+
+
+@pytest.mark.parametrize("isolate", ["true", "false"])
+def test_health_says_that_a_projector_hangs_and_its_stall_is_counted(
+    isolate: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free, where = threading.Event(), "mtmd_encode_chunk"
+    if isolate == "true":
+        (tmp_path / "sitecustomize.py").write_text(HANGING)
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT)]))
+    else:
+        monkeypatch.setattr(libmtmd(), where, getattr(libmtmd(), where))  # it is put back
+        hang_in(where, free)
+    model, projector = write_seeing("qwen", tmp_path)
+    text = f'isolate = {isolate}\n[models.eyes]\npath = "{model}"\nmmproj = "{projector}"\n'
+    reason = "the engine of mmproj-qwen.gguf has made no progress"
+    with (
+        serving(tmp_path, f"{text}[caches.eyes]\nn_ctx = 1024\n[kv]\nstall_s = 1\n") as url,
+        httpx2.Client(base_url=url, timeout=PATIENCE_S) as client,
+    ):
+
+        def look(width: int) -> httpx2.Response:
+            return client.post("/v1/chat/completions", json=seen(png(1, width, width)))
+
+        try:
+            assert look(48).status_code == 200  # behind it is known how long one takes
+            with ThreadPoolExecutor(1) as beside:
+                asked = beside.submit(look, WIDE + 20)
+                asyncio.run(until(lambda: reason in client.get("/health").json().get("detail", "")))
+                answer = asked.result()
+            assert (answer.status_code, reason in answer.json()["error"]["message"]) == (503, True)
+            asyncio.run(until(lambda: figures(client, "shepherd_engine_stalls_total") == [1.0]))
+            if isolate == "false":
+                assert client.get("/health").status_code == 503
+                assert chat(client, model="eyes")["choices"], "texts are answered"
+                free.set()
+            asyncio.run(until(lambda: client.get("/health").json()["status"] == "ok"))
+            assert figures(client, "shepherd_engine_restarts_total") == [1.0 if isolate == "true" else 0.0]
+            assert look(48).status_code == 200
+        finally:
+            free.set()
+
+
+def seen(image: bytes) -> dict[str, Any]:
+    shown = [
+        {"type": "text", "text": "What is it?"},
+        {"type": "image_url", "image_url": {"url": data_url(image)}},
+    ]
+    return {"model": "eyes", "messages": [{"role": "user", "content": shown}], "max_tokens": 4, "temperature": 0}
+
+
 def test_an_image_in_the_conversation_comes_back_with_it(tmp_path: Path) -> None:
     model, projector = write_seeing("qwen", tmp_path)
     text = f'isolate = true\n[models.eyes]\npath = "{model}"\nmmproj = "{projector}"\n[caches.eyes]\nn_ctx = 1024\n'
-    shown = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": data_url()}}]
-    body = {"model": "eyes", "messages": [{"role": "user", "content": shown}], "max_tokens": 4, "temperature": 0}
+    body = seen(png(1))
     with serving(tmp_path, text) as url, httpx2.Client(base_url=url, timeout=PATIENCE_S) as client:
         first = client.post("/v1/chat/completions", json=body).json()
         saved(client, 1)
@@ -177,9 +241,3 @@ def test_an_image_in_the_conversation_comes_back_with_it(tmp_path: Path) -> None
         again = client.post("/v1/chat/completions", json=body).json()
         assert again["choices"] == first["choices"]
         assert again["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
-
-
-def data_url() -> str:
-    from tests.pictures import data_url as of
-
-    return of(png(1))

@@ -20,13 +20,18 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sessions and so
 
 
 async def test_a_child_that_never_connects_is_an_error_that_says_why() -> None:
-    with pytest.raises(EngineError, match=r"^the engine process has not connected within 2 s$"):
+    with pytest.raises(EngineError, match=r"^the process of the engine of cache 'main' has not connected within 2 s$"):
         started("import time; time.sleep(1000)", connect_s=2.0)
-    with pytest.raises(EngineError, match=r"^the engine process ended with exit status 0; its last words: not today$"):
+    with pytest.raises(
+        EngineError,
+        match=r"^the process of the engine of cache 'main' ended with exit status 0; its last words: not today$",
+    ):
         started("print('not today')")
     with pytest.raises(EngineError, match="was killed by SIGABRT"):
         started("import os; os.abort()")
-    with pytest.raises(EngineError, match=r"^the engine process cannot be started: .*No such file"):
+    with pytest.raises(
+        EngineError, match=r"^the process of the engine of cache 'main' cannot be started: .*No such file"
+    ):
         child(command=["/nowhere/python"])
 
 

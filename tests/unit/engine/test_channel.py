@@ -79,7 +79,7 @@ def test_every_answer_crosses_as_it_is(ends: tuple[Any, Channel]) -> None:
         Returned(2, CachedPrefix(5, ((0, 5),), "cells")),
         Returned(3, [array("i", [1, 2])]),
         Returned(4, (array("i"), 7)),
-        Returned(5, _Encoded(b"1234", 1, (2,), (), CacheStats(0))),
+        Returned(5, _Encoded(b"1234", 1, (2,), ())),
         Failed(6, InvalidRequest("no", field="a.b")),
         Failed(7, ContextFull(needed=5, limit=4, cache="main")),
         Kept("main/k", Region(0, 5)),

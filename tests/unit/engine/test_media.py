@@ -124,6 +124,33 @@ async def test_a_job_waits_for_its_image_while_others_answer() -> None:
     scheduler.pool.close()
 
 
+async def test_a_client_that_has_left_takes_no_place_while_its_image_is_encoded() -> None:
+    class Encoding(Slow):
+        def release(self, media: Sequence[Media]) -> bool:
+            return not {each.key for each in media} <= self.encoded
+
+    runtime = Encoding(lambda tokens: 7)
+    scheduler = scheduler_on(runtime, sequences=1)
+    loop, picture = asyncio.get_running_loop(), image(1, 5)
+    seeing = Ticket(Job(array("i", [1, *tokens_of(picture), 2]), 3, media={1: picture}), loop)
+    scheduler.queue.add(seeing)
+    scheduler.admit()
+    scheduler.queue.add(Ticket(Job(array("i", [3, 4]), 3, background=True), loop))
+    seeing.cancelled = True
+    scheduler.withdraw(seeing)
+    while not scheduler.running:
+        scheduler.admit()
+    scheduler.admit()
+    assert (scheduler.pool.totals.preemptions, seeing.finished) == (0, False)
+    runtime.encoded.add(picture.key)
+    scheduler.admit()
+    scheduler.queue.flush()
+    assert seeing.finished
+    assert [task.job.background for task in scheduler.running] == [True]
+    scheduler.queue.end_all()
+    scheduler.pool.close()
+
+
 async def test_an_image_that_cannot_be_encoded_fails_its_job_alone() -> None:
     class Failing(FakeRuntime):
         def prepare(self, media: Sequence[Media], on_ready: Callable[[], None]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import threading
 from array import array
 from collections.abc import Iterator
 from contextlib import aclosing
@@ -13,12 +14,14 @@ from pathlib import Path
 
 import pytest
 from tests import recordings
+from tests.in_time import PATIENCE_S
 from tests.unit.engine.tiny_projector import PROJECTORS, TILED, png, write_projector, write_seeing
 
 from shepherd.core import EngineError, Evicted, InvalidRequest, Sampling
-from shepherd.engine.base import Admitted, Chunk, Copy, Engine, Job, Media, Remove, Span
+from shepherd.engine.base import Admitted, Chunk, Copy, Done, Engine, Job, Media, Remove, Span, Step, Ticket
 from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.kv.pool import Tiers
+from shepherd.engine.llamacpp.library import libmtmd
 from shepherd.engine.llamacpp.projector import Projector
 from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
 from shepherd.engine.llamacpp.weights import Weights
@@ -319,3 +322,49 @@ def test_half_a_minute_each_is_encoded_once_and_alone_where_it_was_dropped(tmp_p
     finally:
         made.close()
         weights.close()
+
+
+async def test_an_image_whose_client_has_left_is_encoded_to_its_end_and_those_that_wait_behind_it_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their job stays known for as long: if the library never returns, it is to blame."""
+    path, projector = write_seeing("llava", tmp_path)
+    mtmd, encoded, begun, free = libmtmd(), list[int](), threading.Event(), threading.Event()
+    real = mtmd.mtmd_encode_chunk
+
+    def encode(handle: object, chunk: object) -> int:
+        begun.set()
+        free.wait()
+        encoded.append(code := real(handle, chunk))
+        return int(code)
+
+    monkeypatch.setattr(mtmd, "mtmd_encode_chunk", encode)
+    weights = Weights.load(path)
+    model = Model(weights, Projector.load(projector, weights, n_threads=1), is_tiled=False)
+    engine = model.engine()
+    try:
+        tickets = []
+        for n in range(3):
+            talk = Talk()
+            talk.say(model, f"see {n}", png(n), "and", png(n + 7), "?")
+            tickets.append(engine.submit(talk.job()))
+        assert await asyncio.to_thread(begun.wait, PATIENCE_S)
+        for ticket in tickets[:2]:
+            engine.cancel(ticket)
+        async with asyncio.timeout(PATIENCE_S):
+            assert await taken(tickets[1]) == [Done("cancelled")]
+        assert not tickets[0].finished
+        free.set()
+        async with asyncio.timeout(PATIENCE_S):
+            assert await taken(tickets[0]) == [Done("cancelled")]
+            assert type((await taken(tickets[2]))[-1]) is Done
+        assert encoded == [0, 0, 0], "the one that was begun, and the two of the client that has stayed"
+    finally:
+        free.set()
+        assert await asyncio.to_thread(engine.close)
+        assert model.projector.close()
+        weights.close()
+
+
+async def taken(ticket: Ticket) -> list[Step]:
+    return [step async for steps in ticket.batches() for step in steps]

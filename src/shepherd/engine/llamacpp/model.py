@@ -23,6 +23,7 @@ from shepherd.engine.llamacpp.projector import Projector
 from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime, default_threads
 from shepherd.engine.llamacpp.weights import Weights
 from shepherd.engine.scheduler import EngineOptions
+from shepherd.engine.stats import CacheStats
 from shepherd.engine.watchdog import STALL_S
 from shepherd.models.adapter import Adapter
 
@@ -237,6 +238,11 @@ class LlamaModel:
     def down(self) -> str | None:
         """Why what is beside the engines computes nothing."""
         return next((part.down for part in self._watched() if part.down), None)
+
+    def stats(self) -> CacheStats:
+        """What makes vectors or scores has done."""
+        made = self.embedder or self.reranker
+        return CacheStats(0) if made is None else made.stats()
 
     def _watched(self) -> list[EmbeddingModel | RerankModel | Projector]:
         return [part for part in (self.embedder, self.reranker, self.reader) if part is not None]

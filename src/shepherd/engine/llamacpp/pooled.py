@@ -21,7 +21,6 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -136,8 +135,8 @@ class PooledModel:
         self.close()
 
     def stats(self) -> CacheStats:
-        """Its totals, as those of a cache without cells; a group, or piece of a text, is a decode. Any thread."""
-        return replace(self._thread.stats)
+        """As `WatchedThread.stats`; a group, or piece of a text, is a decode."""
+        return self._thread.stats()
 
     def rows(self, texts: Sequence[array[int]], is_wanted: Callable[[], bool] = always) -> Rows:
         """[len(texts), width], as the library computes them. `is_wanted`: asked between two groups.

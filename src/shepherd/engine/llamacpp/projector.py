@@ -129,6 +129,11 @@ class Projector:
         """As `Engine.down`."""
         return self._encoder.down or self._reader.down
 
+    def waits(self) -> tuple[int, float]:
+        """As `Runtime.waits`."""
+        parts = self._reader.stats(), self._encoder.stats()
+        return sum(each.stalls for each in parts), max(each.quiet_s for each in parts)
+
     @functools.cached_property
     def digest(self) -> bytes:
         return digest_of([self.path]).encode()
@@ -166,8 +171,10 @@ class Projector:
             known = self._encoding.get(each.key)
             if known is not None and known[0].done():
                 self._encoding.pop(each.key, None)
-                known[0].result()  # raises what the encoding has raised
-                continue
+                if not known[0].cancelled():
+                    known[0].result()  # raises what the encoding has raised
+                    continue
+                known = None
             if known is None:
                 known = self._encoding[each.key] = self._encoder.submit(partial(self._encode, each)), set()
             coming, asked = known
@@ -176,6 +183,18 @@ class Projector:
                 coming.add_done_callback(lambda _: on_ready())
             is_ready = False
         return is_ready
+
+    def release(self, media: Sequence[Media]) -> bool:
+        """As `Runtime.release`. If another job waits for one that is not encoded now, it asks again."""
+        files, all_open = {each.key[:-2] for each in media}, [*self._encoding.items()]
+        at_work = next((coming for _, (coming, _) in all_open if not coming.done()), None)
+        asked_for = {key: coming for key, (coming, _) in all_open if key[:-2] in files}
+        for key, coming in asked_for.items():
+            if coming is not at_work:
+                self._encoding.pop(key, None)
+                if not coming.cancel() and not coming.cancelled():
+                    coming.result()  # raises what the encoding has raised
+        return at_work in asked_for.values()
 
     def _encode(self, media: Media, *, alone: bool = False) -> _Encoded:
         """Encode all parts of a file, or this one alone. Raises: `EngineError`."""

@@ -14,7 +14,6 @@ import sys
 from array import array
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -67,16 +66,12 @@ def serve(options: ModelOptions, workplace: Workplace) -> RemoteModel:
 
         def encode(inputs: Sequence[Input], is_wanted: Callable[[], bool], **keywords: Any) -> _Encoded:
             made = embedder.encode(inputs, is_wanted=is_wanted, **keywords)
-            return _Encoded(made.vectors.tobytes(), made.vectors.shape[1], made.n_tokens, made.cut, embedder.stats())
+            return _Encoded(made.vectors.tobytes(), made.vectors.shape[1], made.n_tokens, made.cut)
 
         calls["encode"] = encode
     if (reranker := model.reranker) is not None:
-
-        def score(pairs: Pairs, is_wanted: Callable[[], bool]) -> tuple[Scores, CacheStats]:
-            return reranker.score(pairs, is_wanted), reranker.stats()
-
-        calls["score"] = score
-    return RemoteModel(model.engines, RemoteFacts(model.facts, read), calls, prepare, lambda: model.down)
+        calls["score"] = reranker.score
+    return RemoteModel(model.engines, RemoteFacts(model.facts, read), calls, prepare, lambda: model.down, model.stats)
 
 
 class ReaderFacts(NamedTuple):
@@ -99,7 +94,6 @@ class _Encoded(NamedTuple):
     width: int
     n_tokens: tuple[int, ...]
     cut: tuple[int, ...]
-    stats: CacheStats
 
 
 # -- in this process ---------------------------------------------------------------------------------------------------
@@ -183,7 +177,6 @@ class _RemotePooled:
     def __init__(self, process: ModelProcess, facts: PooledFacts) -> None:
         self._process = process
         self.name, self.width, self.pooling, self.n_tokens = facts
-        self._stats = CacheStats(0)
 
     @property
     def down(self) -> str | None:
@@ -191,8 +184,8 @@ class _RemotePooled:
         return self._process.down
 
     def stats(self) -> CacheStats:
-        """Its totals, as of the last answer."""
-        return replace(self._stats, restarts=self._process.n_restarts)
+        """As `PooledModel.stats`."""
+        return self._process.stats(None)
 
     def close(self) -> bool:
         """It goes with its process."""
@@ -225,7 +218,6 @@ class RemoteEmbedder(_RemotePooled):
         made: _Encoded = self._process.call(
             "encode", inputs, truncate=truncate, dimensions=dimensions, is_wanted=is_wanted
         )
-        self._stats = made.stats
         vectors = np.frombuffer(made.vectors, np.float32).reshape(-1, made.width)
         return Embedded(vectors, made.n_tokens, made.cut)
 
@@ -235,8 +227,7 @@ class RemoteReranker(_RemotePooled):
 
     def score(self, pairs: Pairs, is_wanted: Callable[[], bool] = lambda: True) -> Scores:
         """As `RerankModel.score`; `EngineDown`."""
-        scores, self._stats = self._process.call("score", pairs, is_wanted=is_wanted)
-        found: Scores = scores
+        found: Scores = self._process.call("score", pairs, is_wanted=is_wanted)
         return found
 
     def relevance(self, query: str, texts: Sequence[str]) -> Sequence[float]:

@@ -272,6 +272,12 @@ class LlamaRuntime:
             )
         return self._projector.prepare(media, on_ready)
 
+    def release(self, media: Sequence[Media]) -> bool:
+        return self._projector is not None and self._projector.release(media)
+
+    def waits(self) -> tuple[int, float]:
+        return (0, 0.0) if self._projector is None else self._projector.waits()
+
     def _use(self, adapters: Adapters) -> None:
         self._adapters = None
         loaded = self._weights.adapters

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from shepherd.core import EngineDown
@@ -33,7 +34,7 @@ class WatchedThread:
 
     def __init__(self, name: str, stall_s: float) -> None:
         self.down: str | None = None
-        self.stats = CacheStats(0)
+        self._stats = CacheStats(0)
         self.heartbeat = Heartbeat()
         self.speed = SpeedEstimate()
         self._name, self._stall_s = name, stall_s
@@ -76,11 +77,15 @@ class WatchedThread:
         self.heartbeat.begin(doing, expected_s)
         began_s = time.perf_counter()
         yield
-        seconds, stats = time.perf_counter() - began_s, self.stats
+        seconds, stats = time.perf_counter() - began_s, self._stats
         self.speed.observe(seconds, n_prompt=max(n_tokens, SMALLEST), n_running=0)
         stats.prefill_s, stats.prefilled_tokens = stats.prefill_s + seconds, stats.prefilled_tokens + n_tokens
         stats.decodes, stats.decoded_chunks = stats.decodes + 1, stats.decoded_chunks + n_texts
         self.heartbeat.beat()
+
+    def stats(self) -> CacheStats:
+        """What it has computed, as of a cache without cells. Any thread."""
+        return replace(self._stats, quiet_s=self._watchdog.quiet_s)
 
     def close(self) -> bool:
         """End behind what was asked; False: it is stuck, and left. Twice is allowed."""
@@ -98,6 +103,7 @@ class WatchedThread:
             _, _, work, done = self._mailbox.get()
             if done is None:
                 return
+            self.heartbeat.begin("beginning", None)  # what it imports, too, may take long
             with suppress(InvalidStateError):  # it has been refused meanwhile
                 try:
                     if not done.done():
@@ -109,7 +115,7 @@ class WatchedThread:
     def _stall(self, quiet_s: float) -> None:
         reason = f"the engine of {self._name} has made no progress for {quiet_s:.0f} s ({self.heartbeat.doing})"
         logger.error("%s; requests end with an error until it recovers. Stack: %s", reason, call_stack(self._thread))
-        self.stats.stalls += 1
+        self._stats.stalls += 1
         self._refuse(reason)
 
     def _refuse(self, reason: str) -> None:

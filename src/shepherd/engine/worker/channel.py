@@ -22,8 +22,8 @@ from shepherd.engine.stats import Histogram
 
 MOST_BYTES = 1 << 30
 """Of one message."""
-READ_BYTES = 1 << 20
-"""At once."""
+READ_BYTES = 1 << 16
+"""At once. Most messages are far smaller, and a larger buffer takes the system longer than the reading."""
 ALLOWED = ("shepherd.core.", "shepherd.engine.")
 """The packages of the values that cross."""
 VALUES = (tuple, ShepherdError, Histogram)

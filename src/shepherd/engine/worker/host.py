@@ -293,6 +293,8 @@ class _Host:
             self._answer_states()  # it may be down
             self._answer(Failed(call.number, _shown(error)))
         else:
+            if not self._engines:
+                self._answer_states()
             self._answer(Returned(call.number, value))
         finally:
             self._stopped.pop(call.number).set()
@@ -313,12 +315,18 @@ class _Host:
         self._answer(Failed(number, _shown(error)))
 
     async def _beat(self) -> None:
+        loop = asyncio.get_running_loop()
+        next_s = loop.time() + self.pause_s
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.pause_s):
+            try:
+                async with asyncio.timeout_at(next_s):
                     await self._woken.wait()
-            self._woken.clear()
-            self._answer_states()
+            except TimeoutError:
+                self._answer_states()
+                next_s = loop.time() + self.pause_s
+            else:  # sooner, but not now: it would keep the interpreter from the engine that gets its first job
+                self._woken.clear()
+                next_s = min(next_s, loop.time() + self.pause_s)
 
     @property
     def pause_s(self) -> float:
@@ -326,12 +334,12 @@ class _Host:
         return PUSH_S if self._tickets else BEAT_S
 
     def _answer_states(self) -> None:
-        for engine in range(len(self._engines)):
+        for engine in range(len(self._engines)) or (None,):
             self._answer(self._state(engine))
-        if not self._engines:
-            self._answer(Beat(self._model.down()))
 
-    def _state(self, engine: int) -> State:
+    def _state(self, engine: int | None) -> State:
+        if engine is None:
+            return State(None, self._model.stats(), self._model.down())
         served = self._engines[engine]
         return State(engine, served.stats(), served.down or self._model.down(), getattr(served, "is_saving", False))
 

@@ -48,6 +48,8 @@ class RemoteModel:
     """What a job needs before an engine gets it and that takes long, in a thread. Raises: `ShepherdError`."""
     down: Callable[[], str | None] = lambda: None
     """Why `calls` compute nothing."""
+    stats: Callable[[], CacheStats] = lambda: CacheStats(0)
+    """What `calls` have computed, of a model without engines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,8 @@ class Ready(NamedTuple):
 class State(NamedTuple):
     """Pushed at least once in `BEAT_S` for each engine, and before every answer that ends a job or a call of it."""
 
-    engine: int
+    engine: int | None
+    """None: of a model without engines."""
     stats: CacheStats
     down: str | None
     is_saving: bool = False
@@ -147,9 +150,7 @@ class State(NamedTuple):
 
 
 class Beat(NamedTuple):
-    """Of a model without engines: what `State` is of others."""
-
-    down: str | None = None
+    """A sign of life before `Ready`."""
 
 
 class Steps(NamedTuple):

@@ -40,7 +40,6 @@ from shepherd.engine.worker.channel import Channel
 from shepherd.engine.worker.messages import (
     BEAT_S,
     Answer,
-    Beat,
     Build,
     Call,
     Cancel,
@@ -201,7 +200,7 @@ class ModelProcess:
             raise
         self._report = lambda stage, fraction: None  # nobody watches later starts
         self.facts: object = ready.facts
-        self._before = [CacheStats(0) for _ in ready.engines]
+        self._before = dict.fromkeys(self._link.states, CacheStats(0))
         """The totals of the children that have died, by engine."""
         self.engines: tuple[EngineFacts, ...] = ready.engines
         self._link.run()
@@ -212,7 +211,8 @@ class ModelProcess:
 
     @property
     def down(self) -> str | None:
-        return self._down or self.frozen or self._link.down
+        beside = self._link.states.get(None)
+        return self._down or self.frozen or (beside and beside[0].down)
 
     def ending(self) -> str:
         """How the last child ended."""
@@ -222,12 +222,12 @@ class ModelProcess:
         """The last state of an engine."""
         return self._link.states[engine][0]
 
-    def stats(self, engine: int) -> CacheStats:
-        """Its figures, with the totals of all children."""
+    def stats(self, engine: int | None) -> CacheStats:
+        """The figures of an engine, or of a model without one, with the totals of all children."""
         with self._lock:
             return replace(self._total(engine), restarts=self.n_restarts)
 
-    def _total(self, engine: int) -> CacheStats:
+    def _total(self, engine: int | None) -> CacheStats:
         state, at_s = self._link.states[engine]
         return state.stats.aged(time.monotonic() - at_s).after(self._before[engine])
 
@@ -402,6 +402,7 @@ class ModelProcess:
         child, connection = start(
             program.command,
             os.environ if program.environment is None else program.environment,
+            title=self.title,
             connect_s=program.timeouts.connect_s,
             is_wanted=is_wanted,
             folders=program.folders or {},
@@ -442,12 +443,14 @@ class ModelProcess:
                                 raise error
                             case _:
                                 link.take_plain(answer)
-                    if ready is not None and len(link.states) == len(ready.engines):
+                    if ready is not None and len(link.states) == max(1, len(ready.engines)):
                         return ready
                 elif link.child.wait():
                     break
                 if time.monotonic() > gives_up:
-                    raise EngineError(f"the engine process was not ready after {timeouts.build_s:g} s")
+                    raise EngineError(
+                        f"the process of the engine of {self.title} was not ready after {timeouts.build_s:g} s"
+                    )
                 quiet_s += min(POLL_S, time.monotonic() - began_s)
                 if quiet_s >= timeouts.mute_s:
                     raise EngineError(
@@ -512,7 +515,7 @@ class ModelProcess:
                 self._refuse(reason)
                 continue
             with self._lock:
-                for engine in range(len(self.engines)):
+                for engine in self._before:
                     self._before[engine] = CacheStats(0).after(self._total(engine))
                 self._link, self._down, self._is_starting = link, None, False
                 self.n_restarts += 1
@@ -669,10 +672,8 @@ class _Link:
         self.child = child
         self.channel = channel
         self.began_s = time.monotonic()
-        self.states: dict[int, tuple[State, float]] = {}
+        self.states: dict[int | None, tuple[State, float]] = {}
         """By engine, its last state and when it came."""
-        self.down: str | None = None
-        """As `RemoteModel.down`."""
         self.quiet_s = 0.0
         """Since the last whole message, in the reader's own steps: a sleeping machine does not count."""
         self._owner = owner
@@ -782,8 +783,6 @@ class _Link:
         match answer:
             case State(engine):
                 self.states[engine] = answer, time.monotonic()
-            case Beat(down):
-                self.down = down
             case Kept(key, region):
                 self._owner.keep(key, region)
             case Logged(name, level, text):
@@ -800,7 +799,7 @@ class _Link:
 
     def _watch_engines(self) -> None:
         """Kill a child whose engine has stalled, or is broken, for long: a new one computes again."""
-        is_down = self.down is not None or any(state.down is not None for state, _ in self.states.values())
+        is_down = any(state.down is not None for state, _ in self.states.values())
         now_s = time.monotonic()
         self._stalled_s = (self._stalled_s or now_s) if is_down and not self._owner.closed else 0.0
         if self._stalled_s and now_s - self._stalled_s >= self._timeouts.hung_s:

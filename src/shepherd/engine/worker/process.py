@@ -37,12 +37,13 @@ def start(
     command: Sequence[str],
     environment: Mapping[str, str],
     *,
+    title: str,
     connect_s: float,
     is_wanted: Callable[[], bool],
     folders: Mapping[str, str],
     tidy: Callable[[str], str],
 ) -> tuple[Child, Connection[Any, Any]]:
-    """A child, and its connection.
+    """A child, and its connection. `title`: of its engine.
 
     Raises: `EngineError` if it ends, or has not connected within `connect_s`; `Cancelled` when `is_wanted` is False.
     """
@@ -60,9 +61,9 @@ def start(
             try:
                 child = Child(command, {**environment, ADDRESS: address, KEY: key.hex()}, folders=folders, tidy=tidy)
             except OSError as error:
-                raise EngineError(f"the engine process cannot be started: {error}") from error
+                raise EngineError(f"the process of the engine of {title} cannot be started: {error}") from error
             try:
-                return child, _accept(listener, key, child, connect_s, is_wanted)
+                return child, _accept(listener, key, child, title=title, connect_s=connect_s, is_wanted=is_wanted)
             except BaseException:
                 child.end(TERM_S)
                 raise
@@ -71,7 +72,7 @@ def start(
 
 
 def _accept(
-    listener: socket.socket, key: bytes, child: Child, connect_s: float, is_wanted: Callable[[], bool]
+    listener: socket.socket, key: bytes, child: Child, *, title: str, connect_s: float, is_wanted: Callable[[], bool]
 ) -> Connection[Any, Any]:
     gives_up = time.monotonic() + connect_s
     while True:
@@ -81,9 +82,11 @@ def _accept(
             accepted, _ = listener.accept()
         except TimeoutError:
             if child.wait():
-                raise EngineError(f"the engine process {child.ending()}") from None
+                raise EngineError(f"the process of the engine of {title} {child.ending()}") from None
             if time.monotonic() > gives_up:
-                raise EngineError(f"the engine process has not connected within {connect_s:g} s") from None
+                raise EngineError(
+                    f"the process of the engine of {title} has not connected within {connect_s:g} s"
+                ) from None
             continue
         accepted.setblocking(True)
         if (connection := _authenticated(accepted, key)) is not None:
