@@ -249,14 +249,10 @@ class DecodeStep:
             task.resident = None
             if speculation is not None:
                 speculation.most = 0
-        if speculation is not None and draft:
+        if speculation is not None:
             self.pool.totals.drafted_tokens += len(draft)
             self.pool.totals.accepted_tokens += n_rows - 1
-            was_tested = n_rows <= len(draft) and error is None
-            cost = draft_cost * len(draft)
-            speculation.settle(len(draft), n_rows - 1, cost, was_tested=was_tested)
-        elif speculation is not None:
-            speculation.pause()
+            speculation.settle(len(draft), n_rows - 1, draft_cost * len(draft))
         self._answer(task, drawn, error)
         if task.resident is not None or task not in self.queue.running:
             return

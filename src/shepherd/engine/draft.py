@@ -8,15 +8,15 @@ An agent edits files that it has just read, repeats arguments, quotes. Its next 
 computes them, and are checked together in one decode instead of one by one. A drafter serves one task; no other task
 reads it. Another `Drafter` is the line of a draft model (`draft_model.py`).
 
-Why hashes and no suffix automaton: both find the longest earlier place of the end, but the automaton takes 0.9 µs and
-560 bytes a token, hashes of three tokens in chains 0.15 µs and 12 bytes (30,000 tokens, one core). What the hashes
-leave out are places before the newest `N_PLACES`. A conversation is read again for each answer: that costs less than
-one decode, and nothing is kept with a sequence that a job of another owner may take over.
+Hashes of three tokens in chains find it (why: docs/adr/0021); what they leave out are places before the newest
+`N_PLACES`. A conversation is read again for each answer: nothing is kept with a sequence that another owner may take.
+What is proposed is compared with what comes, drafted or not: so a drafter learns its odds at no cost.
 """
 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import islice
 from typing import Protocol
@@ -36,9 +36,51 @@ N_TOKENS = 1 << 18
 _SMALLEST, _LARGEST = 10, 18
 """Of the table of hashes, as powers of two."""
 
+_LENGTHS = (3, 4, 6, 10, 16, 32)
+"""Where classes of matches by length begin, behind the first: shorter ones are breaks that were bridged."""
+_AT_FIRST = (0.5, 0.5, 0.6, 0.7, 0.85, 0.93, 0.97)
+"""How often the next token holds in each class, until that has been seen ..."""
+_WEIGHT = 4.0
+"""... which counts like so many tokens."""
+_MEMORY = 48.0
+"""Tokens after which what has been seen of a class counts half."""
+
+
+class Odds:
+    """How often the next token of a draft holds, by the length of the match before it."""
+
+    def __init__(self, at_first: float | None = None) -> None:
+        """`at_first`: how often in each class until that has been seen; None = as with matches in a text."""
+        self._at_first = _AT_FIRST if at_first is None else (at_first,) * len(_AT_FIRST)
+        self._tried = [_WEIGHT] * len(_AT_FIRST)
+        self._held = [_WEIGHT * share for share in self._at_first]
+
+    def of(self, n_matched: int) -> float:
+        at = bisect_right(_LENGTHS, n_matched)
+        return self._held[at] / self._tried[at]
+
+    def observe(self, n_matched: int, holds: bool) -> None:
+        """The token proposed behind `n_matched` tokens was drawn, or another one."""
+        at = bisect_right(_LENGTHS, n_matched)
+        if self._tried[at] >= _MEMORY:
+            self._tried[at] /= 2
+            self._held[at] /= 2
+        self._tried[at] += 1
+        self._held[at] += holds
+
+    def forget(self, part: float) -> None:
+        """Let what has been seen count a little less: it was longer ago."""
+        for at, share in enumerate(self._at_first):
+            self._tried[at] += part * (_WEIGHT - self._tried[at])
+            self._held[at] += part * (_WEIGHT * share - self._held[at])
+
 
 class Drafter(Protocol):
     """Proposes the next tokens of one answer; engine thread only."""
+
+    @property
+    def odds(self) -> Odds:
+        """What `extend` has learnt of its proposals."""
 
     @property
     def n_matched(self) -> int:
@@ -62,6 +104,7 @@ class SuffixDrafter:
 
     def __init__(self, n_expected: int = 0) -> None:
         """`n_expected`: tokens that it will read, about."""
+        self.odds = Odds()
         self.n_matched = 0
         self._size = 1 << min(max(n_expected.bit_length(), _SMALLEST), _LARGEST)
         self._forget()
@@ -95,7 +138,9 @@ class SuffixDrafter:
             return
         for token in tokens:
             at, known = self._next, self._tokens
-            holds = at and known[at] == token
+            holds = at > 0 and known[at] == token
+            if at:
+                self.odds.observe(self.n_matched, holds)
             self._add((token,))
             if holds and self.n_matched >= N_KEY:
                 self._next, self.n_matched = at + 1, self.n_matched + 1

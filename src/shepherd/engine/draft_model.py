@@ -24,9 +24,9 @@ from collections.abc import Callable, Collection, Sequence
 from shepherd.core import EngineError, Sampling
 from shepherd.core.dataclasses import dataclass, field
 from shepherd.engine.base import Chunk, Forget, Remove, Runtime
+from shepherd.engine.draft import Odds
 from shepherd.engine.kv.ledger import common_prefix
 from shepherd.engine.prefill import SMALLEST, SpeedEstimate
-from shepherd.engine.speculation import Odds
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +55,14 @@ class Line:
     """What its cells hold, by position: tokens of the conversation, then guesses."""
     n_read: int = 0
     """Leading tokens of `held` that are the conversation's."""
+    guessed: array[int] = field(default_factory=lambda: array("i"))
+    """What it has proposed behind the newest token."""
     is_lost: bool = False
     """It has no sequence any more."""
+
+    @property
+    def odds(self) -> Odds:
+        return self.model.odds
 
     @property
     def n_matched(self) -> int:
@@ -85,6 +91,13 @@ class Line:
         return self.model.seconds(n)
 
     def extend(self, tokens: Sequence[int]) -> None:
+        if not self.guessed and self.n_matched:
+            self.odds.forget(FADE)
+        for n_held, (token, guess) in enumerate(zip(tokens, self.guessed, strict=False)):
+            self.odds.observe(1 + n_held, token == guess)
+            if token != guess:
+                break
+        self.guessed = array("i")
         for token in tokens:
             # Without a token that is read, there is no guess behind it: what is in the cells is of something else.
             is_guessed = not self.n_missing and 0 < self.n_read < len(self.held) and self.held[self.n_read] == token
@@ -121,7 +134,7 @@ class DraftModel:
         and so knows its speed. Raises: `EngineError` if it cannot compute."""
         self.speed = speed or SpeedEstimate()
         self.clock = clock
-        self.odds = Odds(AT_FIRST, FADE)
+        self.odds = Odds(AT_FIRST)
         """Of all answers: how far two models agree is soon seen, and changes little."""
         self.is_broken = False
         self._runtime = runtime
@@ -226,6 +239,8 @@ class DraftModel:
                     if len(drafts[at]) < n:
                         continue
                 del chances[at]
+        for line, draft in zip(lines, drafts, strict=True):
+            line.guessed = draft
         return drafts
 
     def _read(self, line: Line, n: int, *, guesses: bool) -> Chunk:

@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from shepherd.core.dataclasses import dataclass, field
 from shepherd.engine import priority
 from shepherd.engine.base import Runtime
-from shepherd.engine.draft import SuffixDrafter
+from shepherd.engine.draft import Drafter, SuffixDrafter
 from shepherd.engine.draft_model import DraftModel, Line
 from shepherd.engine.kv.pool import Pool
 from shepherd.engine.prefill import SMALLEST
-from shepherd.engine.speculation import Choice, Source, Speculation, Speculator, Wish
+from shepherd.engine.speculation import LOAN, START, Choice, Speculation, Speculator, Wish
 from shepherd.engine.task import Task
 from shepherd.engine.task_queue import TaskQueue
 
@@ -63,30 +63,28 @@ class Drafting:
             if n_room > 0 and not (task.job.background and is_beside)
             if (speculation := self._speculation(task)) is not None
         }
-        choices = self.speculator.choose([*wishes.values()], len(tasks), n_room) if wishes else ()
-        by_model: dict[int, Choice] = {}
-        for at, choice in zip(wishes, choices, strict=True):
-            if choice is None:
-                continue
-            wishes[at].speculation.chosen = choice.source
-            if isinstance(choice.source.drafter, Line):
-                by_model[at] = choice
-            else:
-                drafts[at] = choice.source.drafter.propose(choice.n)
-        if by_model:
+        choices, is_cut = dict[int, Choice](), bool(wishes)
+        while is_cut:
+            found = self.speculator.choose([*wishes.values()], len(tasks), n_room)
+            choices, is_cut = {at: choice for at, choice in zip(wishes, found, strict=True) if choice}, False
+            drafts = [array("i") for _ in tasks]
+            for at, (source, n, *_) in choices.items():
+                if not isinstance(source, Line):
+                    drafts[at] = self._possible(tasks[at], source.propose(n))
+                    if len(drafts[at]) < n:  # it may not pay then
+                        wishes[at].possible[source], is_cut = len(drafts[at]), True
+        if by_model := {at: choice for at, choice in choices.items() if isinstance(choice.source, Line)}:
             for at, draft in self._guess(tasks, by_model).items():
-                drafts[at] = draft
-        return [self._possible(task, draft) if draft else draft for task, draft in zip(tasks, drafts, strict=True)]
+                drafts[at] = self._possible(tasks[at], draft)
+        return drafts
 
     def clear(self) -> None:
         if self.model is not None:
             self.model.clear(self._busy())
 
     def _busy(self) -> list[Line]:
-        found = [
-            source.drafter for task in self.queue.running if task.speculation for source in task.speculation.sources
-        ]
-        return [drafter for drafter in found if isinstance(drafter, Line)]
+        speculations = [task.speculation for task in self.queue.running if task.speculation]
+        return [source for each in speculations for source in each.sources if isinstance(source, Line)]
 
     def _speculation(self, task: Task) -> Speculation | None:
         """The drafts of an answer; None if it gets none, or its conversation is not read yet."""
@@ -102,10 +100,10 @@ class Drafting:
                 text.extend(expected)
                 text.extend(_BETWEEN)
             text.extend(task.tokens)
-            sources = [Source(text)]
+            sources: list[Drafter] = [text]
             if self.model and (line := self.model.line(task.tokens, task.job.owner.name, self._busy())) is not None:
-                sources.append(Source(line, self.model.odds))
-            task.speculation = Speculation(tuple(sources), most)
+                sources.append(line)
+            task.speculation = Speculation(tuple(sources), most, START if len(sources) == 1 else LOAN)
         return task.speculation
 
     def _most(self, task: Task, speculation: Speculation) -> int:
@@ -131,7 +129,7 @@ class Drafting:
         begun = model.clock()
         asked, behind = {}, {}
         for at, choice in choices.items():
-            line = choice.source.drafter
+            line = choice.source
             assert isinstance(line, Line)
             if line.is_behind:
                 behind[at] = line
@@ -140,7 +138,7 @@ class Drafting:
         drafts = dict(zip(asked, model.propose([*asked.values()]), strict=True))
         for at, (line, n, _) in asked.items():
             if len(drafts[at]) < n:  # it promised more
-                choices[at].source.odds.observe(line.n_matched + len(drafts[at]), 0, refused=True)
+                line.odds.observe(line.n_matched + len(drafts[at]), False)
         reading = [line for at, line in behind.items() if self._aim(line, tasks[at], rate)]
         if reading:
             model.read(reading, max(SMALLEST, int(PIECE * len(tasks) / rate / model.speed.token_s)))

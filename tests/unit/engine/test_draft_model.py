@@ -12,11 +12,11 @@ from tests.fake_engine import FakeRuntime, SilentLoop, SteadyCost, SteadySpeed, 
 
 from shepherd.core import EngineError, Evicted
 from shepherd.engine.base import Chunk, Decoded, Done, Job, Op, Owner, Remove, Scored, Span, Ticket
-from shepherd.engine.draft import SuffixDrafter
+from shepherd.engine.draft import Odds, SuffixDrafter
 from shepherd.engine.draft_model import DraftModel, Line
 from shepherd.engine.prefill import SMALLEST
 from shepherd.engine.scheduler import Scheduler
-from shepherd.engine.speculation import LOAN, REFILL, Odds, Source, Speculation, Speculator, Wish
+from shepherd.engine.speculation import LOAN, REFILL, Speculation, Speculator, Wish
 
 END = 255
 TEXT = (
@@ -70,8 +70,8 @@ class Bench:
         for task in self.scheduler.running:
             if task.speculation is not None:
                 for source in task.speculation.sources:
-                    if isinstance(source.drafter, Line):
-                        assert source.drafter.known == task.tokens
+                    if isinstance(source, Line):
+                        assert source.known == task.tokens
         assert len(self.small.cells) <= self.small.n_ctx
 
     @property
@@ -209,9 +209,9 @@ def test_the_source_that_promises_more_is_taken() -> None:
     speculator = Speculator(SteadyCost(0.0))
 
     def chosen(n_matched: int, decode_s: float = 0.0001) -> str | None:
-        text = Source(Matched(n_matched))
+        text = Matched(n_matched)
         one.model.speed.decode_s = decode_s
-        guessed = Source(Line(one.model, 1, "", ids(b"?"), 0, 0), one.model.odds)
+        guessed = Line(one.model, 1, "", ids(b"?"), 0, 0)
         (choice,) = speculator.choose([Wish(Speculation((text, guessed), 8), 8)], 1, 20)
         return choice and ("text", "model")[choice.source is guessed]
 
@@ -368,7 +368,7 @@ def test_guesses_that_never_hold_cost_the_loan() -> None:
 class Steady(Odds):
     """Learns nothing."""
 
-    def observe(self, n_matched: int, n_accepted: int, *, refused: bool) -> None:
+    def observe(self, n_matched: int, holds: bool) -> None:
         pass
 
 
