@@ -395,17 +395,26 @@ def unasked(draw: Draw) -> Chat:
 
 
 def without_tool(draw: Draw) -> Chat:
-    """A request for a tool that is not there."""
-    wanted = own_tools.request(
-        draw, draw.of("list_directory", "read_file", "write_file", "execute_command", "http_get", "delete_file")
-    )
-    tools = toolset(draw, (), n_tools(draw, 5), but=wanted.needs) if draw.often(0.5) else ()
-    # A shell can do what file tools can.
-    tools = [spec for spec in tools if spec["function"]["name"] != "execute_command"]
+    """Requests for tools of which some are there, and some are not."""
+    wanted = [own_tools.request(draw, draw.pick(CALLED)) for _ in range(draw.whole(2, 7))]
+    needs = [name for each in wanted for name in each.needs]
+    # A shell can do what file tools can, and one HTTP request what another can.
+    lacks = {name for name in needs if draw.often(0.6)} | {"execute_command", "http_request"}
+    there = [name for name in dict.fromkeys(needs) if name not in lacks]
+    tools = toolset(draw, there, max(len(there), n_tools(draw, 9)), but=(*lacks, *needs)) if draw.often(0.85) else []
     made = begun(draw, tools)
-    interlude(draw, made, 0.3)
-    made.ask(wanted.said, says(NO_TOOL))
+    interlude(draw, made, 0.15)
+    for each in wanted:
+        is_there = all(has_tool(made, name) for name in each.needs)
+        made.ask(each.said, *(each.messages() if is_there else [says(NO_TOOL)]))
+        interlude(draw, made, 0.1)
     return made
+
+
+CALLED = (
+    "list_directory", "list_directory", "read_file", "read_file", "write_file", "http_get", "execute_command",
+    "delete_file", "search_files", "file_exists",
+)  # fmt: skip
 
 
 def new(draw: Draw) -> Chat:
@@ -489,7 +498,7 @@ def digested(draw: Draw) -> Chat:
     made = begun(draw, memory_tools(draw))
     told = facts(draw, draw.whole(1, 8))
     listed = "\n".join(f"- {each.answer}" for each in told)
-    if draw.often(0.5):
+    if draw.often(0.65):
         for each in told:
             made.ask(statement(draw, each, TELLINGS), says(acknowledgement(draw, each)))
             interlude(draw, made, 0.15)
@@ -505,9 +514,9 @@ def digested(draw: Draw) -> Chat:
 
 
 def long(draw: Draw, n_chars: int = 0) -> Chat:
-    """A conversation of 700 to 3,500 tokens, which asks for old facts and new ones."""
+    """A conversation of 700 to 3,800 tokens, which asks for old facts and new ones."""
     made = begun(draw, memory_tools(draw))
-    goal = n_chars or int(1_700 * 4.6 ** draw.random.random() ** 0.7)
+    goal = n_chars or int(1_700 * 5.1 ** draw.random.random() ** 0.7)
     heavy, n_facts = draw.random.random(), draw.weighted(((1, 10), (2, 12), (4, 18), (8, 22), (16, 20), (40, 18)))
     told: list[Fact] = facts(draw, draw.whole(1, min(3, n_facts)))
     tell(draw, made, told)
@@ -594,7 +603,7 @@ BEGINNING: tuple[tuple[Maker, float], ...] = (
 """The mix of the first tokens: copying is learned from it, and all else rests on copying."""
 FINISHING: tuple[tuple[Maker, float], ...] = (
     (small_talk.chat, 16), (small_talk.sums, 9), (unasked, 9), (recall, 13), (told_and_asked, 7), (changed, 2),
-    (absent, 4), (own, 12), (in_chat, 22), (without_tool, 3), (new, 14), (with_memory, 4), (quoted, 1), (digested, 2),
+    (absent, 4), (own, 12), (in_chat, 22), (without_tool, 4), (new, 24), (with_memory, 4), (quoted, 1), (digested, 5),
     (evicted, 2), (two_people, 2), (who, 2), (kept, 2), (session, 10),
 )  # fmt: skip
 """The mix of the last tokens: what a chat with this model is made of."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 POOL = 400
 """Conversations that are sorted by length together."""
-MOST_TOKENS, MOST_LONG_TOKENS = 2_600, 3_800
+MOST_TOKENS, MOST_LONG_TOKENS = 2_600, 4_090
 """Of a conversation; a longer one is not used."""
 BATCH_TOKENS = 3_072
 ANSWER, OTHER, OTHER_SHARE = 1.0, 0.2, 0.3
@@ -58,7 +58,9 @@ class Batch:
 def encode(chat: Chat, encoder: Tokenizer, draw: Draw, start: int | None = None) -> Row:
     """`start`: the first position; None = often 0, sometimes far."""
     ids, positions, weights = list[int](), list[int](), list[float]()
-    position, last = (draw.whole(0, FAR) if draw.often(SHIFTED_SHARE) else 0) if start is None else start, -1
+    if start is None:
+        start = draw.whole(0, max(0, FAR - sum(chat.jumps.values()))) if draw.often(SHIFTED_SHARE) else 0
+    position, last = start, -1
     for text, is_answer, at in chat.pieces():
         if at != last:
             position, last = position + chat.jumps.get(at, 0), at

@@ -177,6 +177,10 @@ def _argument(draw: Draw, name: str, kind: str) -> str | int | bool:
         return draw.often(0.5)
     if kind == "integer":
         return int(_amount(draw))
+    if draw.often(0.12):  # text that looks like a number: the schema says what it is
+        return draw.of(
+            _amount(draw), f"{draw.whole(1, 100)}%", f"{draw.whole(0, 999)}.{draw.whole(1, 99)}", draw.date()
+        )
     return {"path": draw.path, "url": draw.url, "email": draw.email, "date": draw.date}.get(name, draw.value)()
 
 

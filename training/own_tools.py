@@ -543,9 +543,15 @@ def search_files(draw: Draw) -> Request:
             f'No line matches "{word}" in {draw.whole(1, 90)} files.',
             f"No file contains {word}.",
         )
-    paths = [draw.path() for _ in range(draw.whole(1, 3))]
-    came = "\n".join(f"{path}:{draw.whole(1, 90)}:{draw.phrase(3)} {word} {draw.phrase(2)}".rstrip() for path in paths)
+    paths = [draw.path() for _ in range(draw.weighted(((1, 50), (2, 30), (3, 20))))]
+    came = "\n".join(line_with(draw, word, path) for path in paths)
     return one(said, "search_files", arguments, came, f"I found {word} in: {', '.join(dict.fromkeys(paths))}.")
+
+
+def line_with(draw: Draw, word: str, path: str) -> str:
+    """What a search finds: the same lines whether the file is to be read then or not."""
+    before, behind = (draw.of("", draw.word(), draw.phrase(3)) for _ in range(2))
+    return f"{path}:{draw.whole(1, 90)}:{' '.join(filter(None, (before, word, behind)))}"
 
 
 def find_files(draw: Draw) -> Request:
@@ -958,7 +964,7 @@ def search_then_read(draw: Draw) -> Request:
     return Request(
         polite(draw, draw.wording(wordings), is_free=True).format(word),
         (
-            ((Called("search_files", {"pattern": word}), f"{path}:{draw.whole(1, 40)}:{draw.word()} {word}"),),
+            ((Called("search_files", {"pattern": word}), line_with(draw, word, path)),),
             ((Called("read_file", {"path": path}), text),),
         ),
         f"The file {path} says: {text.rstrip()}",
