@@ -100,7 +100,7 @@ def ours(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli
 
 
 def test_a_request_chooses_by_lora_by_its_models_name_or_not_at_all(ours: Client) -> None:
-    prompt = PROMPTS[0]
+    prompt = PROMPTS[1]
     by_default, base = ours.tokens(prompt, None), ours.tokens(prompt, ((0, 0.0),))
     law, med, calm = (ours.tokens(prompt, lora) for lora in (((0, 1.0),), ((1, 0.5),), ((2, 1.0),)))
     assert by_default == law, "an adapter applies unless its entry says that it does not"

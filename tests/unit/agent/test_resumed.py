@@ -170,10 +170,10 @@ async def test_turns_are_sent_away_by_hand_and_the_model_is_told(tmp_path: Path)
 async def test_an_answer_that_was_stopped_is_gone_on_with_and_nothing_of_it_is_computed_again(tmp_path: Path) -> None:
     async with process(tmp_path) as app:
         whole = session(app, user=None)
-        await say(whole, "Tell me something nice.")
+        await say(whole, "How are you?")
         chat = session(app, user=None)
         chat._template = replace(whole._template, max_tokens=2)
-        await say(chat, "Tell me something nice.")
+        await say(chat, "How are you?")
         assert chat.can_resume
         chat._template = whole._template
         async with aclosing(chat.resume()) as happenings:
