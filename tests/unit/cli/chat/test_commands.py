@@ -340,7 +340,16 @@ def test_ages_are_one_number(ago: timedelta, expected: str) -> None:
 
 @pytest.mark.parametrize(
     ("argument", "expected"),
-    [("a b.md", ("a b.md", "")), ("a b html", ("a b", "html")), ("json", ("json", "")), ("", ("", ""))],
+    [
+        ("a b.md", ("a b.md", "")),
+        ("a b html", ("a b", "html")),
+        ("a HTML", ("a", "html")),
+        ("a pdf", ("a", "pdf")),
+        ("a.md pdf", ("a.md", "pdf")),
+        ("a b/c", ("a b/c", "")),
+        ("json", ("json", "")),
+        ("", ("", "")),
+    ],
 )
 def test_a_form_may_stand_behind_a_name(argument: str, expected: tuple[str, str]) -> None:
     assert saved_commands.split_format(argument) == expected
@@ -408,11 +417,14 @@ async def test_export_writes_every_form_and_over_no_file_unasked(play: Play, tmp
     assert (tmp_path / "a.html").stat().st_mode & 0o077 == 0
     before = (tmp_path / "a.md").read_text()
     (tmp_path / "folder.md").mkdir()
-    played = await play("/export a.md", "/export x.docx", "/export nowhere/x.md", "/export", "/export folder.md")
+    played = await play(
+        "/export a.md", "/export x.docx", "/export x pdf", "/export nowhere/x.md", "/export", "/export folder.md"
+    )
     assert (tmp_path / "a.md").read_text() == before
     for sentence in (
         "a.md exists; there is no terminal to ask whether to overwrite it, so choose another name",
         "'docx' is not a format of a transcript; the formats are md, json, jsonl, html",
+        "'pdf' is not a format of a transcript; the formats are md, json, jsonl, html",
         "nowhere/x.md cannot be written: No such file or directory",
         "write /export FILE with a name that ends in one of",
         "folder.md exists; there is no terminal",
