@@ -19,6 +19,7 @@ from shepherd.agent.session import Session
 from shepherd.agent.storage import ConversationStore
 from shepherd.agent.with_memory import MemoryBackend
 from shepherd.app.app import App
+from shepherd.app.commands.command import ELSEWHERE
 from shepherd.cli.chat import saved_commands
 from shepherd.cli.chat.commands import COMMANDS, is_command
 from shepherd.cli.chat.repl import Repl
@@ -63,10 +64,21 @@ def test_a_line_is_a_command_when_its_first_word_can_be_one(line: str, expected:
         ("/xyzzy", "/help lists them"),
         ("/help xyzzy", "there is no command /xyzzy; /help lists them"),
         ("/help loda", "did you mean /load?"),
+        ("/init", "there is no command /init; /help lists them"),
+        ("/plan", "there is no command /plan; /help lists them"),
     ],
 )
 async def test_a_command_that_there_is_not_is_answered_with_the_near_one(play: Play, line: str, hint: str) -> None:
     assert hint in (await play(line)).out
+
+
+async def test_a_command_of_other_agents_is_answered_with_what_does_it_here(play: Play) -> None:
+    for name, (own, sentence) in ELSEWHERE.items():
+        assert name not in COMMANDS
+        assert own in COMMANDS, name
+        assert own in sentence
+        assert f"there is no command {name}; {sentence}" in (await play(name)).out
+        assert f"there is no command {name}; " in (await play(f"/help {name}")).out
 
 
 async def test_help_names_every_command_in_one_line_and_says_more_of_each(play: Play) -> None:
