@@ -145,18 +145,20 @@ class App:
         lazy: bool = False,
         person: Person | None = None,
         patient: bool = False,
+        tools: bool = True,
     ) -> None:
         """Read the headers of all models and load those that are loaded at the start; takes long.
 
         `on_progress` is called from another thread. `lazy`: the default model waits for its first request, where the
         configuration allows it. `person`: answers questions of MCP servers. `patient`: wait for all MCP servers;
-        otherwise slow ones join the conversation later.
+        otherwise slow ones join the conversation later; without `tools` none starts.
 
         Raises: `ConfigError`, `EngineError` with one sentence that names the file.
         """
         self._is_loading = True
         self._starting = on_progress or (lambda loading: None)
-        self.tools.start(person)
+        if tools:
+            self.tools.start(person)
         try:
             await asyncio.to_thread(self._prepare, self._starting)
             if (dispatcher := self._dispatcher) is not None:

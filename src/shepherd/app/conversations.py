@@ -134,7 +134,7 @@ class Conversations:
             user = None
         if self._toolset.servers is not None and person is not None:
             self._toolset.servers.person = person
-        wants_tools = tools or bool(config.tools.enabled or config.tools.allow)
+        wants_tools = tools or self._toolset.names_tools
         key = None if active.is_provider else self._catalogue.entry_of(active.cache).key
         if key not in dispatcher.pool.loaded() and self._route_to(active.cache).fallback:
             key = None  # it could not be loaded; each turn tries again

@@ -217,7 +217,7 @@ class ModelLoader:
             opened.adapter_hashes = made.facts.adapters
             for plan, engine, facts in zip(entry.plans, engines, made.facts.caches, strict=True):
                 assert speech is not None
-                self._add_backend(entry, plan, opened, engine, speech, reader=made.reader)
+                self._add_backend(entry, plan, opened, engine, speech, reader=made.reader, trained=facts.n_positions)
                 if self.config.kv.disk:
                     opened.fingerprints[plan.cache.name] = facts.fingerprint
                 self._tell(plan, engine.n_ctx, header.path.name, speech.chat, facts)
@@ -328,7 +328,7 @@ class ModelLoader:
             is_wanted=is_wanted,
         )
         opened = LoadedModel(entry.name, vocabulary, lambda: None, ended=self.ended)
-        self._add_backend(entry, plan, opened, engine, speech)
+        self._add_backend(entry, plan, opened, engine, speech, trained=found.n_ctx_train)
         on_progress(LoadProgress("library", entry.name, 1.0))
         logger.info(
             "cache %r: %s with TensorRT-LLM, %d tokens for %d conversations at a time, dialect %s",
@@ -367,6 +367,7 @@ class ModelLoader:
         speech: _Speech,
         *,
         reader: MediaReader | None = None,
+        trained: int = 0,
     ) -> None:
         model, cache, chat = entry.model, plan.cache, speech.chat
         backend = LocalBackend(
@@ -387,6 +388,7 @@ class ModelLoader:
                 on_full=cache.overflow or ("error" if cache.window is None else "evict"),
                 n_window=None if cache.window is None else plan.n_window,
                 repeatable=cache.repeatable,
+                trained=trained,
                 adapters=entry.adapters,
                 adapter_hashes=opened.adapter_hashes,
                 leaving=None if cache.window is None else LeavingPolicy(**cache.leaving),

@@ -94,6 +94,11 @@ class Toolset:
         """Whether there can be any tools: not with `--notools`."""
         return self._config.tools.enabled != ()
 
+    @property
+    def names_tools(self) -> bool:
+        """Whether the configuration names some, which one answer then has, too."""
+        return bool(self._config.tools.enabled or self._config.tools.allow)
+
     def start(self, person: Person | None = None) -> None:
         """Start the MCP servers without waiting for them. `person`: answers their questions; they learn so now."""
         is_wanted = self.wants_tools and any(each.enabled for each in self._config.mcp_servers)

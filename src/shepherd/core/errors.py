@@ -73,19 +73,27 @@ class ContextTooSmall(Unsupported):
     code = "context_too_small"
 
     def __init__(
-        self, head: str, n_head: int, n_question: int = 0, *, limit: int, reserve: int = 0, window: int = 0
+        self,
+        head: str,
+        n_head: int,
+        n_question: int = 0,
+        *,
+        limit: int,
+        reserve: int = 0,
+        window: int = 0,
+        trained: int = 0,
     ) -> None:
         """`n_head`: tokens of `head`, which is the system prompt, the tools or both; `n_question`: of the newest
         question, where they fit without it; `limit`: those that the context holds; `reserve`: those of them that are
-        kept for an answer; `window`: those that clients are told, where these are more."""
+        kept for an answer; `window`: those that clients are told, where these are more; `trained`: as in `larger`."""
         both = f" and the newest question {n_question:,}" if n_question else ""
         at_a_time = f" at a time, in a window of {window:,}" if window else ""
         n_tokens = n_head + n_question
-        size = usual_size(n_tokens + max(n_tokens // 2, reserve))
+        todo = larger(n_tokens + reserve, trained, wanted=n_tokens + n_tokens // 2)
         super().__init__(
             f"{head} alone {'has' if head == 'the system prompt' else 'have'} {n_head:,} tokens{both}; the context "
             f"has {limit:,}{at_a_time}, of which {reserve:,} are kept for an answer. All of this stands in every "
-            f"request, so a shorter conversation does not help: start with --context-size {size}"
+            f"request, so a shorter conversation does not help: {todo}"
         )
         self.n_prompt = n_tokens
 
@@ -93,6 +101,15 @@ class ContextTooSmall(Unsupported):
 def usual_size(n_tokens: int) -> str:
     """The least usual size of a context that holds so many tokens, as the command line takes it: `16k`."""
     return f"{2 ** max(0, (n_tokens - 1).bit_length() - 10)}k"
+
+
+def larger(least: int, trained: int = 0, *, wanted: int = 0) -> str:
+    """What gets a context for `least` tokens, better for those `wanted`. `trained`: those that the model was trained
+    for; 0 = not known."""
+    if 0 < trained < least:
+        return f"take a model with a larger context (this one was trained for {trained:,} tokens)"
+    size = usual_size(max(least, wanted))
+    return f"start with --context-size {trained if 0 < trained < 1024 * int(size[:-1]) else size}"
 
 
 class ContextFull(ShepherdError):
@@ -111,18 +128,19 @@ class ContextFull(ShepherdError):
         n_prompt: int | None = None,
         window: int = 0,
         n_question: int = 0,
+        trained: int = 0,
         reported: str = "",
     ) -> None:
         """`needed`: tokens of what cannot leave and of `reserve`, the least room for an answer; `n_prompt`: the whole
         prompt, where that is known. `window`: tokens that clients are told, where these are more than `limit`;
-        `n_question`: of the newest question, where it alone does not fit. `reported`: what a provider reports; where it
-        names no numbers, `needed` and `limit` are 0."""
+        `n_question`: of the newest question, where it alone does not fit; `trained`: as in `larger`. `reported`: what a
+        provider reports; where it names no numbers, `needed` and `limit` are 0."""
         # Clients know it by these words: Claude Code and others by the first, LiteLLM by "this model's maximum context
         # length is", the seeds by "context window" (C10, OAI-30).
         where = f" of cache {cache!r}" if cache else ""
         where += f" has {window}, {limit} of them at a time" if window else ""
         todo = (
-            f"the newest question alone has {n_question}: shorten it, or start with --context-size {usual_size(needed)}"
+            f"the newest question alone has {n_question}: shorten it, or {larger(needed, trained)}"
             if n_question
             else "shorten the conversation or use a larger context size"
         )

@@ -33,6 +33,18 @@ def test_one_prompt_gives_one_answer_and_nothing_else(home: Home) -> None:
     assert home.run("chat", text="Hello\n").stdout == done.stdout
 
 
+def test_one_answer_starts_mcp_servers_only_where_it_has_tools(home: Home) -> None:
+    started = home.folder / "started"
+    assert home.run("mcp", "add", "noted", "--", "sh", "-c", f"echo >> '{started}'").returncode == 0
+    done = home.run("chat", "-p", "Hello")
+    assert (done.returncode, done.stderr, started.exists()) == (0, "", False)
+    assert home.run(text="Hello\n").returncode == 0  # a conversation to continue
+    for given in (["--enable-tools", "read_file"], ["--continue"]):
+        started.unlink(missing_ok=True)
+        assert home.run("chat", "-p", "Hello", *given).returncode == 0
+        assert started.exists(), given
+
+
 def test_one_answer_for_a_pipe_imports_nothing_for_terminals_and_without_a_memory_no_numpy_and_looks_for_no_garbage(
     home: Home,
 ) -> None:

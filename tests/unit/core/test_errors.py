@@ -5,7 +5,15 @@ import inspect
 import pytest
 
 from shepherd.core import errors
-from shepherd.core.errors import ConfigError, ContextFull, InvalidRequest, RateLimited, ShepherdError, UnknownModel
+from shepherd.core.errors import (
+    ConfigError,
+    ContextFull,
+    ContextTooSmall,
+    InvalidRequest,
+    RateLimited,
+    ShepherdError,
+    UnknownModel,
+)
 
 STATUS = {
     "InvalidRequest": 400, "ContextFull": 400, "NotAllowed": 401, "UnknownModel": 404, "BackendError": 502,
@@ -37,6 +45,22 @@ def test_the_prompt_and_what_is_kept_for_the_answer_are_counted_apart() -> None:
     assert "prompt is too long: 4100 tokens > 4096 maximum; the prompt has 3844, and 256 are kept" in str(error)
     error = ContextFull(needed=4100, limit=4096, reserve=256, n_prompt=9000)
     assert "; what must stay of the prompt has 3844, and 256 are kept for the answer; this model's" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("needed", "trained", "todo"),
+    [
+        (9_293, 0, "start with --context-size 16k"),
+        (9_293, 131_072, "start with --context-size 16k"),
+        (35_000, 40_960, "start with --context-size 40960"),
+        (9_293, 8_192, "take a model with a larger context (this one was trained for 8,192 tokens)"),
+    ],
+)
+def test_no_context_is_advised_that_the_model_was_not_trained_for(needed: int, trained: int, todo: str) -> None:
+    full = ContextFull(needed=needed, limit=4096, n_question=9_000, trained=trained)
+    assert str(full).endswith(f"alone has 9000: shorten it, or {todo}")
+    small = ContextTooSmall("the tools", needed - 256, limit=4096, reserve=256, trained=trained)
+    assert str(small).endswith(f"a shorter conversation does not help: {todo}")
 
 
 def test_a_config_error_names_file_and_key() -> None:

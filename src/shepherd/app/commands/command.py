@@ -29,6 +29,20 @@ from shepherd.tools.permission import Mode
 PATIENCE_S = 2.0
 """How long a completion waits for an MCP server."""
 
+ELSEWHERE = {
+    "/approvals": ("/mode", "/mode changes what runs without a question"),
+    "/bye": ("/exit", "/exit leaves"),
+    "/compact": (
+        "/evict",
+        "when the context is full, the oldest turns leave it, and the memory keeps them; /evict removes some now",
+    ),
+    "/cost": ("/stats", "/stats shows the tokens, and what providers cost"),
+    "/history": ("/context", "/context shows the turns"),
+    "/new": ("/clear", "/clear begins a new conversation"),
+    "/sessions": ("/resume", "/resume lists the saved conversations"),
+}
+"""What other agents call it -> the command that does it here, and a sentence."""
+
 T = TypeVar("T")
 
 
@@ -157,8 +171,11 @@ def get(commands: Mapping[str, Command[C_contra]], name: str) -> Command[C_contr
     """Raises: `InvalidRequest` with the name that is near."""
     if (command := commands.get(name)) is not None:
         return command
+    own, sentence = ELSEWHERE.get(name, ("", ""))
+    if own in commands:
+        raise InvalidRequest(f"there is no command {name}; {sentence}", field="line")
     begun = [each for each in commands if each.startswith(name)]
-    near = begun if len(begun) == 1 else difflib.get_close_matches(name, commands, n=1)
+    near = begun if len(begun) == 1 else difflib.get_close_matches(name, commands, n=1, cutoff=0.7)
     hint = f"did you mean {near[0]}?" if near else "/help lists them"
     raise InvalidRequest(f"there is no command {name[:40]}; {hint}", field="line")
 

@@ -151,7 +151,8 @@ async def mcp(chat: Surface, argument: str) -> None:
     elif argument:
         raise InvalidRequest("write /mcp, or /mcp restart NAME", field="mcp")
     for each in servers.statuses():
-        about = ", ".join(filter(None, (f"{each.n_tools} tools" if each.n_tools else "", each.detail)))
+        n_tools = f"{each.n_tools} tool{'s' * (each.n_tools != 1)}" if each.n_tools else ""
+        about = ", ".join(filter(None, (n_tools, each.detail)))
         chat.draw([(f"{each.state:<8}", _STATES.get(each.state, "")), (f" {each.name}  ", ""), (about, "dim")])
 
 
@@ -180,7 +181,7 @@ async def prompt(chat: Surface, argument: str) -> None:
     except ValueError as error:
         raise InvalidRequest(f"the arguments cannot be read: {error}", field="arguments") from error
     found = _find_prompt(name, await servers.prompts())
-    values = _fill_arguments(found, given)
+    values = _fill_arguments(found, given, name)
     parts: list[Attached] = []
     messages = await servers.prompt(found.server, found.name, values)
     for message in messages:
@@ -206,21 +207,21 @@ def _find_prompt(name: str, known: Sequence[Prompt]) -> Prompt:
     raise InvalidRequest(f"no server has a prompt {name!r}; the prompts are: {names}", field="name")
 
 
-def _fill_arguments(prompt: Prompt, given: Sequence[str]) -> Mapping[str, str]:
-    """The values by argument; values without a name fill the arguments in order. Raises: `InvalidRequest`."""
+def _fill_arguments(prompt: Prompt, given: Sequence[str], name: str) -> Mapping[str, str]:
+    """The values by argument, those without a name in order. `name`: as the user wrote it. Raises: `InvalidRequest`."""
     gaps = [gap.name for gap in prompt.arguments]
     values: dict[str, str] = {}
     for word in given:
-        name, equals, value = word.partition("=")
-        if not equals or name not in gaps:
-            name, value = next((gap for gap in gaps if gap not in values), ""), word
-        if not name:
+        gap, equals, value = word.partition("=")
+        if not equals or gap not in gaps:
+            gap, value = next((each for each in gaps if each not in values), ""), word
+        if not gap:
             takes = ", ".join(gaps) or "no arguments"
-            raise InvalidRequest(f"{prompt.name} takes {takes}; {word!r} is one too many", field="arguments")
-        values[name] = value
+            raise InvalidRequest(f"{name} takes {takes}; {word!r} is one too many", field="arguments")
+        values[gap] = value
     if missing := [gap.name for gap in prompt.arguments if gap.required and gap.name not in values]:
         raise InvalidRequest(
-            f"{prompt.name} needs {', '.join(missing)}; write /prompt {prompt.name} {missing[0]}=...", field=missing[0]
+            f"{name} needs {', '.join(missing)}; write /prompt {name} {missing[0]}=...", field=missing[0]
         )
     return values
 

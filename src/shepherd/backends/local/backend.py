@@ -102,6 +102,8 @@ class LocalOptions:
     (`kept_system.py`)."""
     n_window: int | None = None
     """Tokens that a conversation may have, more than the cells hold; None = as many as the cells."""
+    trained: int = 0
+    """Tokens that the model was trained for, for a refusal; 0 = not known, or as many as there are."""
     adapters: ModelAdapters | None = None
     adapter_hashes: tuple[str, ...] = ()
     """Of each of them, as it was loaded."""
@@ -399,14 +401,16 @@ class LocalBackend:
         n_question = count(request.messages[at]) - n_head if request.messages[at].is_input else 0
         reserve = min(full.reserve, reserve_of(self._options.reserve, self.n_ctx))
         room = self.n_ctx - reserve
-        window = self.n_window if self.n_window > full.limit else 0
+        window, trained = self.n_window if self.n_window > full.limit else 0, self._options.trained
         if n_head + n_question > room and n_head > n_question and (n or tools):
             head = " and ".join(["the system prompt"] * bool(n) + ["the tools"] * bool(tools))
             n_question = n_question if n_head <= room else 0
-            return ContextTooSmall(head, n_head, n_question, limit=self.n_ctx, reserve=reserve, window=window)
+            return ContextTooSmall(
+                head, n_head, n_question, limit=self.n_ctx, reserve=reserve, window=window, trained=trained
+            )
         return ContextFull(
             needed=full.needed, limit=full.limit, reserve=full.reserve, cache=full.cache, n_prompt=full.n_prompt,
-            window=window, n_question=n_question if n_head + n_question > room else 0,
+            window=window, n_question=n_question if n_head + n_question > room else 0, trained=trained,
         )  # fmt: skip
 
     def _raw_stops(self, compiled: Compiled, *, is_endless: bool) -> tuple[str, ...]:

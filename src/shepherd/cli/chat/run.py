@@ -121,7 +121,7 @@ async def _answer_once(
         saves = None if resume is None else app.tools.saves()
         found = None if resume is None else await asyncio.to_thread(saved_commands.find, saves, resume)
         with handling(signal.SIGINT, leave_at_once), progress_shown(view.screen) as show:
-            await app.load(show, patient=True)
+            await app.load(show, patient=True, tools=found is not None or app.tools.names_tools)
         # A script gets the same answer in every run, unless the configuration asks for recall.
         is_new = found is None
         recall = config.memory.recall is True if is_new else None

@@ -178,9 +178,10 @@ def age(then: datetime, now: datetime) -> str:
 
 
 def split_format(argument: str) -> tuple[str, str]:
-    """A name, which may contain spaces, and the format of a transcript behind it, or an empty text."""
+    """A name, which may contain spaces, and the word behind it that is to be a format, or an empty text: a word with
+    an ending, or with a folder before it, belongs to the name."""
     name, _, form = argument.rpartition(" ")
-    return (name.strip(), form) if name and form in transcript.FORMATS else (argument, "")
+    return (name.strip(), form.lower()) if name and not {".", os.sep} & {*form} else (argument, "")
 
 
 def _length(listed: SavedListing) -> str:

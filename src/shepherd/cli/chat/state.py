@@ -85,6 +85,8 @@ class Chat:
         """Of that file, as it was read or written last."""
         self.turns: list[TurnStats] = []
         """The turns since the conversation began or was loaded."""
+        self.is_measured = False
+        """The last of them says what the context holds: nothing was taken back since, and no other model has come."""
         self.attached: list[Text] = []
         """Resources to send with the next message."""
         self.switched_tools: dict[str, bool] = {}
@@ -150,6 +152,7 @@ class Chat:
         finally:
             turn.end()
             self.turns.append(turn)
+            self.is_measured = True
             self.files.begin_turn()
             await self.save()
         if instead:
@@ -262,11 +265,13 @@ class Chat:
             finally:
                 self.set_mode(self.mode)
                 restore_switches(self.session, self.switched_tools, enables=True)
+        self.is_measured = False
         await self.read_instructions(again=False)
         await self.save()
         return True
 
     async def changed(self, what: str) -> None:
+        self.is_measured = self.is_measured and what != "messages"
         await self.save()
 
     @property

@@ -45,7 +45,7 @@ def gather(chat: Chat) -> Facts:
         active.model,
         shortened(here),
         branch_of(here),
-        chat.turns[-1].n_held if chat.turns else None,
+        chat.turns[-1].n_held if chat.turns and chat.is_measured else None,
         active.n_ctx,  # that of the session may be assumed
         money_text(spent) if spent else "",
     )

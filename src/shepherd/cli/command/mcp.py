@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from shepherd.cli import configure, render, signals
-from shepherd.cli.text import clean
+from shepherd.cli.text import clean, format_count
 from shepherd.config import Config, McpServerConfig
 from shepherd.core import InvalidRequest
 from shepherd.tools.base import ToolError
@@ -185,7 +185,7 @@ def log_in(options: Mapping[str, Any], *, name: str, callback_port: int, no_brow
     known = file.read()
     software = f"{status.software}, " if status.software else ""
     done = f"Logged in to {name}" if known.tokens else f"{name} answers without a login"
-    render.show(f"{done}: {software}{status.n_tools} tools.")
+    render.show(f"{done}: {software}{format_count(status.n_tools, 'tool')}.")
     return 0
 
 

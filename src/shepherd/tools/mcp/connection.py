@@ -149,6 +149,7 @@ class Connection:
         """From its start to its end: whether it was ready, and a predicate that says how it ended."""
         self.lost.clear()
         self.over.clear()
+        self.log.last = ""  # an earlier process has said it, and it explains no end of this one
         try:
             options = self.options.expanded(self.env)
         except ToolError as error:

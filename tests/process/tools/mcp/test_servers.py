@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.in_time import in_time
+from tests.in_time import in_time, until
 from tests.unit.tools.mcp.scene import SCRIPT, Nod, Stage, call_tool, pids_in, scripted, seen_in
 
 from shepherd.core import Message, ShepherdError
@@ -355,6 +355,17 @@ async def test_a_server_that_crashes_is_started_again_once_and_each_crash_is_rep
         "it is being started again",
         "that was the second time, and it is not started again",
     ]
+
+
+async def test_the_last_words_are_those_of_the_process_that_has_ended(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    stage = Stage(scripted(pids=str(pids)))
+    async with stage as servers:
+        assert "out of cheese" in await failure_of(servers, "crash")
+        await call(servers, "echo")
+        pids_in(pids)[-1].kill()
+        await until(lambda: servers.statuses()[0].state == "failed")
+    assert stage.warnings[1].startswith("the MCP server s was ended by SIGKILL; that was the second time")
 
 
 @pytest.mark.parametrize("method", ["initialize", "tools/list"])

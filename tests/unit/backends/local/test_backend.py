@@ -455,6 +455,9 @@ async def test_a_question_that_is_too_long_by_itself_is_named(make: Make) -> Non
     messages = (Message.system("Be brief."), Message.user("Before. " * 12), Message.assistant("Yes."))
     with pytest.raises(ContextFull, match=r"tokens > 256 maximum; .* has 1000, 256 of them .* alone has 299: s"):
         await reply(backend, Request("m", (*messages, Message.user("x" * 300))))
+    small, _ = make("Hi.", n_ctx=256, options=LocalOptions(trained=256))
+    with pytest.raises(ContextFull, match=r"shorten it, or take a model .* \(this one was trained for 256 tokens\)"):
+        await reply(small, Request("m", (*messages, Message.user("x" * 300))))
     with pytest.raises(ContextFull, match="shorten the conversation"):
         await reply(backend, Request("m", (*messages, Message.user("x" * 150)), on_full="error", recall=False))
 

@@ -19,6 +19,7 @@ from shepherd.agent.session import Session
 from shepherd.agent.storage import ConversationStore
 from shepherd.agent.with_memory import MemoryBackend
 from shepherd.app.app import App
+from shepherd.app.commands.command import ELSEWHERE
 from shepherd.cli.chat import saved_commands
 from shepherd.cli.chat.commands import COMMANDS, is_command
 from shepherd.cli.chat.repl import Repl
@@ -63,10 +64,21 @@ def test_a_line_is_a_command_when_its_first_word_can_be_one(line: str, expected:
         ("/xyzzy", "/help lists them"),
         ("/help xyzzy", "there is no command /xyzzy; /help lists them"),
         ("/help loda", "did you mean /load?"),
+        ("/init", "there is no command /init; /help lists them"),
+        ("/plan", "there is no command /plan; /help lists them"),
     ],
 )
 async def test_a_command_that_there_is_not_is_answered_with_the_near_one(play: Play, line: str, hint: str) -> None:
     assert hint in (await play(line)).out
+
+
+async def test_a_command_of_other_agents_is_answered_with_what_does_it_here(play: Play) -> None:
+    for name, (own, sentence) in ELSEWHERE.items():
+        assert name not in COMMANDS
+        assert own in COMMANDS, name
+        assert own in sentence
+        assert f"there is no command {name}; {sentence}" in (await play(name)).out
+        assert f"there is no command {name}; " in (await play(f"/help {name}")).out
 
 
 async def test_help_names_every_command_in_one_line_and_says_more_of_each(play: Play) -> None:
@@ -340,7 +352,16 @@ def test_ages_are_one_number(ago: timedelta, expected: str) -> None:
 
 @pytest.mark.parametrize(
     ("argument", "expected"),
-    [("a b.md", ("a b.md", "")), ("a b html", ("a b", "html")), ("json", ("json", "")), ("", ("", ""))],
+    [
+        ("a b.md", ("a b.md", "")),
+        ("a b html", ("a b", "html")),
+        ("a HTML", ("a", "html")),
+        ("a pdf", ("a", "pdf")),
+        ("a.md pdf", ("a.md", "pdf")),
+        ("a b/c", ("a b/c", "")),
+        ("json", ("json", "")),
+        ("", ("", "")),
+    ],
 )
 def test_a_form_may_stand_behind_a_name(argument: str, expected: tuple[str, str]) -> None:
     assert saved_commands.split_format(argument) == expected
@@ -408,11 +429,14 @@ async def test_export_writes_every_form_and_over_no_file_unasked(play: Play, tmp
     assert (tmp_path / "a.html").stat().st_mode & 0o077 == 0
     before = (tmp_path / "a.md").read_text()
     (tmp_path / "folder.md").mkdir()
-    played = await play("/export a.md", "/export x.docx", "/export nowhere/x.md", "/export", "/export folder.md")
+    played = await play(
+        "/export a.md", "/export x.docx", "/export x pdf", "/export nowhere/x.md", "/export", "/export folder.md"
+    )
     assert (tmp_path / "a.md").read_text() == before
     for sentence in (
         "a.md exists; there is no terminal to ask whether to overwrite it, so choose another name",
         "'docx' is not a format of a transcript; the formats are md, json, jsonl, html",
+        "'pdf' is not a format of a transcript; the formats are md, json, jsonl, html",
         "nowhere/x.md cannot be written: No such file or directory",
         "write /export FILE with a name that ends in one of",
         "folder.md exists; there is no terminal",

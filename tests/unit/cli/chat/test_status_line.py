@@ -56,6 +56,19 @@ async def test_a_context_that_is_not_known_has_no_size_in_any_line(play: Play) -
     assert "/100" not in played.out
 
 
+async def test_what_the_context_holds_is_not_known_after_turns_are_taken_back(play: Play) -> None:
+    for lines, is_known in (
+        (["Hello"], True),
+        (["Hello", "/undo"], False),
+        (["Hello", "/rewind 1"], False),
+        (["Hello", "/undo", "Hello"], True),
+        (["Hello", "/model ram"], False),
+        (["Hello", "/model lamb"], True),
+    ):
+        played = await play(*lines, stage=Stage(None, names=["lamb", "ram"]), is_person=True)
+        assert (status_line.gather(played.chat).n_held is not None) == is_known, lines
+
+
 @given(
     st.builds(Facts, st.text(), st.text(), st.text(), st.integers(0, 10**9), st.integers(0, 10**9)), st.integers(1, 99)
 )

@@ -118,7 +118,7 @@ class Offering:
         self.asked: list[Any] = []
 
     def statuses(self) -> list[ServerStatus]:
-        return [ServerStatus("one", "ready", "thing 1.0", 3), ServerStatus("two", "failed", "it is not there")]
+        return [ServerStatus("one", "ready", "thing 1.0", 1), ServerStatus("two", "failed", "it is not there")]
 
     async def restart(self, name: str) -> None:
         if name != "one":
@@ -153,7 +153,7 @@ async def test_prompts_of_servers_are_listed_filled_and_asked(play: Play) -> Non
     backend, servers = Scripted(), Offering()
     played = await play(
         "/prompts", "/prompt weather", '/prompt weather "New York" day=today', "/prompt hi", "/prompt two/hi",
-        "/prompt nope", "/prompt hi x y", "/prompt weather a b c", '/prompt "', "/prompt",
+        "/prompt nope", "/prompt hi x y", "/prompt one/weather", "/prompt weather a b c", '/prompt "', "/prompt",
         backend=backend, stage=Stage(None, servers=servers),
     )  # fmt: skip
     assert "one/weather city [day]  How is it?" in played.out
@@ -163,6 +163,7 @@ async def test_prompts_of_servers_are_listed_filled_and_asked(play: Play) -> Non
     assert said[1] == "User: hi of {}?\n\nAssistant: Well."
     for piece in (
         "weather needs city; write /prompt weather city=...",
+        "one/weather needs city; write /prompt one/weather city=...",
         "several servers have a prompt 'hi': one/hi, two/hi; write one of these names",
         "no server has a prompt 'nope'; the prompts are: one/weather, one/hi, two/hi",
         "weather takes city, day; 'c' is one too many",
@@ -187,7 +188,7 @@ async def test_a_resource_goes_along_with_the_next_message_alone(play: Play) -> 
         "note://a is attached to your next message: 15 characters.",
         "no server has note://b",
         "note://huge has 10,000 characters, and the context has room for 600",
-        "ready    one  3 tools, thing 1.0",
+        "ready    one  1 tool, thing 1.0",
         "failed   two  it is not there",
         "there is no MCP server 'x'; there are one, two",
         "write /mcp, or /mcp restart NAME",
