@@ -27,6 +27,8 @@ from shepherd.core import (
     Assembler,
     Audio,
     BadCall,
+    ContextFull,
+    ContextTooSmall,
     Document,
     Event,
     Evicted,
@@ -153,9 +155,27 @@ class MemoryBackend:
                 yield replace(event, archived=False) if isinstance(event, Started) else event
 
     async def _remembered(self, request: Request) -> AsyncGenerator[Event, None]:
-        """Archive the request, recall for it, archive the answer."""
+        """Archive the request, recall for it, archive the answer. What fits without quotes only is answered without."""
         store = await self._store_for(request)
         enriched = EnrichedRequest(request) if store is None else await self._enrich(store, request)
+        has_begun = False
+        while True:
+            try:
+                async with aclosing(self._answered(store, request, enriched)) as events:
+                    async for event in events:
+                        has_begun = True
+                        yield event
+            except (ContextFull, ContextTooSmall) as full:
+                n_excess = full.needed - full.limit if isinstance(full, ContextFull) else 0
+                if has_begun or store is None or not self._unquote(request, enriched, n_excess):
+                    raise
+                enriched = await self._recalled(store, request, enriched.ids)
+            else:
+                return
+
+    async def _answered(
+        self, store: MemoryStore | None, request: Request, enriched: EnrichedRequest
+    ) -> AsyncGenerator[Event, None]:
         is_lost = bool(request.archive and request.messages and not enriched.ids)
         assembler = Assembler()
         try:
@@ -271,10 +291,13 @@ class MemoryBackend:
             return None
 
     async def _enrich(self, store: MemoryStore, request: Request) -> EnrichedRequest:
-        history, chains = self._histories.of(request)
-        ids = await self._archive(store, request, history)
+        ids = await self._archive(store, request, self._histories.of(request)[0])
         if ids and (gone := [ids[at] for at, part in request.cleared if part == WHOLE and ids[at]]):
             await asyncio.wrap_future(store.submit_mark(gone, State.EVICTED))  # so that it may be quoted now
+        return await self._recalled(store, request, ids)
+
+    async def _recalled(self, store: MemoryStore, request: Request, ids: tuple[int, ...]) -> EnrichedRequest:
+        history, chains = self._histories.of(request)
         if not request.recall:
             return EnrichedRequest(request, history, ids)
         try:
@@ -287,6 +310,17 @@ class MemoryBackend:
             return EnrichedRequest(request, history, ids)
         enriched = EnrichedRequest(request, history, ids, 0, quotes, recalled, n_recalled)
         return _with_profile(enriched, system)
+
+    def _unquote(self, request: Request, enriched: EnrichedRequest, n_excess: int) -> bool:
+        """From now on, quote nothing for the newest question, or else for any; whether that can make so much room."""
+        quoted = {at: quote.n_tokens for at, quote in enriched.quotes.items() if quote.text}
+        if not quoted or sum(quoted.values()) < n_excess:
+            return False
+        _, chains = self._histories.of(request)
+        newest = max(enriched.quotes)
+        for at in (newest,) if newest in quoted else quoted:
+            self._keep(chains[at], Quote(""))
+        return True
 
     async def _archive(self, store: MemoryStore, request: Request, history: Sequence[Entry]) -> tuple[int, ...]:
         """Store what is new of a history, durably; the ids. A memory that fails does not fail the request. Raises:

@@ -18,6 +18,7 @@ from shepherd.backends.local.window import Window, WindowRow
 from shepherd.core import (
     Audio,
     BadCall,
+    ContextFull,
     Event,
     Evicted,
     Finished,
@@ -35,7 +36,7 @@ from shepherd.core import (
     ToolResult,
     fold,
 )
-from shepherd.memory.records import State
+from shepherd.memory.records import Entry, State
 from shepherd.memory.store import MemoryStore
 from shepherd.memory.users import LOCAL, UserStores
 
@@ -490,3 +491,39 @@ async def test_an_answer_that_a_client_stops_and_a_full_disk_loses_is_counted(
     await run(MemoryBackend(room, shelf, archiving), request("Tell me.", recall=False), stop_after=2)
     store.write(lambda _: None)  # behind the job of the answer
     assert (archiving.n_failed, "its disk is full" in archiving.failure) == (1, True)
+
+
+# -- a small context ---------------------------------------------------------------------------------------------------
+
+
+class Full(Room):
+    """It refuses what has more words than its context."""
+
+    async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
+        if (n := await self.count(request)) > self.n_ctx:
+            raise ContextFull(needed=n, limit=self.n_ctx)
+        async with aclosing(super().stream(request)) as events:
+            async for event in events:
+                yield event
+
+
+async def test_what_fits_without_quotes_only_is_answered_without(shelf: UserStores, store: MemoryStore) -> None:
+    store.archive([Entry("user", "My hamster Bertram lives in the blue cage."), Entry("assistant", "Nice.")])
+    store.archive([Entry("user", "My parrot Polly sits on the red chair."), Entry("assistant", "Nice.")])
+    room = Full(answering("Yes."))
+    memory = MemoryBackend(room, shelf)
+
+    async def ask(*said: str) -> list[str]:
+        await run(memory, request(*said))
+        return [message.text for message in room.requests[-1].messages]
+
+    said = ["Where does my hamster Bertram live?", "Yes.", "Where does my parrot Polly sit?"]
+    (with_quote,) = await ask(said[0])
+    assert "blue cage" in with_quote
+    room.n_ctx = len(with_quote.split()) + 10
+    assert await ask(*said) == [with_quote, *said[1:]], "the newest question has no quote, the older one keeps its own"
+    with pytest.raises(ContextFull):
+        await ask(*said, "Yes.", "so " * 2_000)
+    assert memory.quotes(request(*said))[0].text, "what never fits costs no quote"
+    room.n_ctx -= 5
+    assert await ask(*said, "Yes.", "Okay.") == [*said, "Yes.", "Okay."]

@@ -93,3 +93,17 @@ def test_what_must_stay_has_to_fit_into_the_context(client: httpx2.Client) -> No
     refused = ask(client, [*session(1), *exchange(1, "word " * 3000)])
     assert refused.status_code == 400
     assert "> 1024 maximum" in refused.json()["error"]["message"]
+
+
+def test_a_question_that_fits_without_quotes_only_is_answered_without(client: httpx2.Client) -> None:
+    """Quotes stand with the newest turn, which never leaves: what we add must not refuse what the client sends."""
+    told = [*session(24), {"role": "assistant", "content": "Done."}]
+    quoted = {"role": "user", "content": "What is RELEASE_NAME?" + " so" * 600}
+    answer = ask(client, [*told, quoted])
+    assert int(answer.headers["x-shepherd-recalled"]) > 0
+    # The quote of a question that fitted with it gives way, too, when the turn goes on.
+    for went_on in ([quoted, *exchange(99, "so " * 180)], [{**quoted, "content": quoted["content"] + " so" * 240}]):
+        alone, answer = ask(client, went_on), ask(client, [*told, *went_on])
+        assert alone.status_code == 200, alone.text
+        assert answer.status_code == 200, answer.text
+        assert "x-shepherd-recalled" not in answer.headers

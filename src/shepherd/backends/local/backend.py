@@ -171,12 +171,9 @@ class LocalBackend:
 
     async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         logger.debug("LlamaCpp generate_from_session called with %d messages", len(request.messages))
-        compiled = await self._quoted(request, await self.compile(request))
-        constraint = await self._constrain(compiled)
-        try:
-            job = self._job(compiled, constraint)
-        except ContextFull as full:
-            raise await offload(weight_of(request), self._explained, full, compiled) from full
+        compiled, constraint, job = await self._fitting(
+            request, await self._quoted(request, await self.compile(request))
+        )
         if request.predicted and request.speculate != 0:
             job = await offload(sum(map(len, request.predicted)), self._expecting, job, request.predicted)
         if compiled.bare is None:
@@ -210,6 +207,18 @@ class LocalBackend:
             self.engine.cancel(ticket)
             if not is_learnt:
                 self._kept.learn(compiled, answer.tokens, answer.message)
+
+    async def _fitting(self, request: Request, compiled: Compiled) -> tuple[Compiled, Constraint, Job]:
+        """The prompt and its job; without the quotes of its newest turn where it fits without them only. Raises: what
+        `_explained` makes of `ContextFull`."""
+        constraint = await self._constrain(compiled)
+        try:
+            return compiled, constraint, self._job(compiled, constraint)
+        except ContextFull as full:
+            weight = weight_of(request)
+            if not await offload(weight, self._kept.unquote, compiled):
+                raise await offload(weight, self._explained, full, compiled) from full
+        return await self._fitting(request, await self.compile(request))
 
     async def _end_early(self, ticket: Ticket, batch: list[Step], batches: AsyncGenerator[list[Step]]) -> Done:
         """Cancel a job whose answer a stop string ends in a batch, and wait for its end: its figures are published

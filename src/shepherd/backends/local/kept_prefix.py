@@ -215,6 +215,10 @@ class KeptPrefix:
         if compiled.unquoted is not None:
             self._quotes.keep(compiled.unquoted, block, n_tokens)
 
+    def unquote(self, compiled: Compiled) -> bool:
+        """From now on, nothing stands with the messages of the newest turn; whether something did."""
+        return compiled.unquoted is not None and self._quotes.drop(compiled.unquoted)
+
     def begin(self, request: Request, day: datetime) -> None:
         """The conversation of this request began on that day."""
         self._days.begin(self._tools.settled(request), day)
@@ -388,6 +392,16 @@ class KeptQuotes:
     def keep(self, request: Request, block: str, n_tokens: int) -> None:
         key = prefix_hashes(request.messages, apart(request))[-1]
         self._blocks.keep(key, (block, n_tokens), ENTRY_BYTES + sys.getsizeof(block))
+
+    def drop(self, request: Request) -> bool:
+        """Keep that nothing is quoted from the newest question on; whether something was."""
+        messages, dropped = request.messages, False
+        newest = max((at for at, message in enumerate(messages) if message.is_input), default=0)
+        for key in prefix_hashes(messages, apart(request))[newest:]:
+            if (known := self._blocks.find(key)) and known[0]:
+                self._blocks.keep(key, ("", 0), ENTRY_BYTES)
+                dropped = True
+        return dropped
 
     def clear(self) -> None:
         self._blocks.clear()

@@ -303,16 +303,27 @@ def _find_run(
 ) -> tuple[_Position, dict[int, int]] | None:
     """The end of the longest stored run that a history has behind its known prefix, and the ids of the indexes in it.
 
-    Behind a prefix, which ends at `place`, the run is one of the same conversation, unless another has a longer run
-    from the start: a short prefix may be of several.
+    Behind a prefix, which ends at `place`, the run is one of the same conversation or its branches, unless another has
+    a longer run from the start: a short prefix may be of several.
     """
     if all(named.entries[i].role == "user" for i in rest):  # the beginning of a conversation, as a rule
         return None
-    if place and (found := _longest_run(connection, named, rest, [place.conversation], place.seq)):
+    if place and (found := _longest_run(connection, named, rest, _branches(connection, place), place.seq)):
         return found
     said = [i for i, entry in enumerate(named.entries) if entry.role != "system"]
     found = _longest_run(connection, named, said, _recent(connection))
     return found if found and len(found[1]) > len(said) - len(rest) else None
+
+
+def _branches(connection: apsw.Connection, place: _Position) -> list[int]:
+    """The conversation of a message, and those that branch off behind it, the last ones: a client that has stopped an
+    answer and asked otherwise is in one of them."""
+    rows = connection.execute(
+        "WITH RECURSIVE own(id) AS (VALUES (?1) UNION SELECT conversation.id FROM conversation JOIN own "
+        "ON parent = own.id WHERE parent_seq >= ?2) SELECT id FROM own ORDER BY id = ?1 DESC, id DESC LIMIT ?3",
+        (place.conversation, place.seq, RUN_CONVERSATIONS),
+    )
+    return [id for (id,) in rows]
 
 
 def _longest_run(

@@ -130,6 +130,18 @@ def test_a_client_that_leaves_out_the_middle_of_its_history_has_one_conversation
     assert count(file, "conversation") == 1
 
 
+def test_behind_a_question_that_was_stopped_and_asked_otherwise_the_middle_may_be_left_out(
+    file: apsw.Connection,
+) -> None:
+    archive(file, say(*LONG[:4], "I stop this one"))
+    talk = LONG[:10]
+    known = archive(file, say(*talk))
+    n = count(file)
+    ids = archive(file, say(*talk[:2], *talk[4:], LONG[10]))
+    assert count(file) == n + 1, "only the new message is stored"
+    assert ids[:-1] == known[:2] + known[4:]
+
+
 def test_tails_of_several_conversations_are_not_mixed_up(file: apsw.Connection) -> None:
     lines = [say(*(text if n % 3 == 1 else f"{text} of {name}" for n, text in enumerate(LONG))) for name in "abc"]
     for n in range(2, len(LONG) + 1, 2):
