@@ -183,7 +183,7 @@ def test_16_too_long_a_prompt_is_a_real_400_with_both_counts(client: openai.Open
     error = caught.value
     assert (error.status_code, error.code, error.type) == (400, "context_length_exceeded", "invalid_request_error")
     numbers = map(int, re.findall(r"\d+", error.message.split("too long")[1]))
-    needed, limit, n_prompt, reserve, n_ctx, n_question, _ = numbers
+    needed, limit, n_prompt, reserve, n_ctx, n_question, *_ = numbers
     assert needed == n_prompt + reserve > limit == n_ctx == 4096
     assert limit < n_question < n_prompt
     body: Any = error.body
