@@ -270,6 +270,7 @@ class InProcessEngine:
                 scheduler.admit()
                 if scheduler.running:
                     scheduler.step()
+                    self._has_idle_work = True  # idle work may have been looked for while the job waited for an image
                 if not scheduler.running:
                     scheduler.admit()  # jobs that waited for the last one to end
                 self._publish()

@@ -40,7 +40,8 @@ RUNNING = (
 async def plant(visit: Visit, html: str, policy: str = "") -> None:
     """Open a page of ours in the first tab, at the address of the real one."""
     headers = {"content-type": "text/html", **({"content-security-policy": policy} if policy else {})}
-    html = f"<!doctype html><title>Planted</title>{html}"
+    # With an icon of its own: a browser asks for one at the server when it finds the time, and that has none there.
+    html = f"<!doctype html><title>Planted</title><link rel='icon' href='data:,'>{html}"
     await visit.context.unroute_all()
     await visit.context.route("**/planted", lambda route: route.fulfill(body=html, headers=headers))
     await visit.page.goto(f"{visit.address}planted")

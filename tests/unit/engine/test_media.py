@@ -6,17 +6,22 @@ import asyncio
 import math
 from array import array
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.fake_engine import FakeRuntime, scheduler_on
+from tests.in_time import until
 
 from shepherd.core import EngineError
 from shepherd.engine import media
 from shepherd.engine.base import Done, Job, Media, Ticket
+from shepherd.engine.engine import InProcessEngine
+from shepherd.engine.kv.pool import WORTH_SAVING, Tiers
 from shepherd.engine.llamacpp.positions import Positions
 from shepherd.engine.media import tokens_of
+from shepherd.engine.scheduler import EngineOptions
 
 
 def image(number: int, n_tokens: int) -> Media:
@@ -166,3 +171,19 @@ async def test_an_image_that_cannot_be_encoded_fails_its_job_alone() -> None:
         async for _ in ticket.batches():
             pass
     scheduler.pool.close()
+
+
+async def test_what_waited_long_for_its_image_is_saved_when_its_engine_rests(tmp_path: Path) -> None:
+    runtime, picture = Slow(lambda tokens: 7), image(1, 5)
+    engine = InProcessEngine(runtime, options=EngineOptions(tiers=Tiers(folder=tmp_path, disk_bytes=1 << 20)))
+    try:
+        tokens = array("i", [1, *tokens_of(picture), *range(2, 2 + WORTH_SAVING)])
+        seeing = engine.submit(Job(tokens, 3, media={1: picture}))
+        await until(lambda: not engine._has_idle_work)  # it has looked for some while the job waits
+        runtime.encoded.add(picture.key)
+        runtime.on_ready()
+        async for _ in seeing.batches():
+            pass
+        await until(lambda: engine.stats().saved == 1)
+    finally:
+        engine.close()
