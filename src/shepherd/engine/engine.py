@@ -270,7 +270,6 @@ class InProcessEngine:
                 scheduler.admit()
                 if scheduler.running:
                     scheduler.step()
-                    self._has_idle_work = True  # idle work may have been looked for while the job waited for an image
                 if not scheduler.running:
                     scheduler.admit()  # jobs that waited for the last one to end
                 self._publish()
@@ -303,7 +302,7 @@ class InProcessEngine:
                 self._has_idle_work = self._has_idle_work or self._scheduler.pool.waits_for_disk
                 self._publish(now=True)
                 continue
-            block = False
+            block, self._has_idle_work = False, True
             work, done = mail
             if done is None:
                 work()
@@ -317,7 +316,6 @@ class InProcessEngine:
 
     def _add(self, ticket: Ticket) -> None:
         self._scheduler.queue.add(ticket)
-        self._has_idle_work = True
 
     def _publish(self, *, now: bool = False) -> None:
         """Renew the snapshot for displays, at most every `PUBLISH_S` seconds while jobs run."""
