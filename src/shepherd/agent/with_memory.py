@@ -167,9 +167,10 @@ class MemoryBackend:
                         yield event
             except (ContextFull, ContextTooSmall) as full:
                 n_excess = full.needed - full.limit if isinstance(full, ContextFull) else 0
-                if has_begun or store is None or not self._unquote(request, enriched, n_excess):
+                known = self._histories.of(request)
+                if has_begun or store is None or not self._unquote(known[1], enriched, n_excess):
                     raise
-                enriched = await self._recalled(store, request, enriched.ids)
+                enriched = await self._recalled(store, request, enriched.ids, known)
             else:
                 return
 
@@ -291,13 +292,17 @@ class MemoryBackend:
             return None
 
     async def _enrich(self, store: MemoryStore, request: Request) -> EnrichedRequest:
-        ids = await self._archive(store, request, self._histories.of(request)[0])
+        known = self._histories.of(request)
+        ids = await self._archive(store, request, known[0])
         if ids and (gone := [ids[at] for at, part in request.cleared if part == WHOLE and ids[at]]):
             await asyncio.wrap_future(store.submit_mark(gone, State.EVICTED))  # so that it may be quoted now
-        return await self._recalled(store, request, ids)
+        return await self._recalled(store, request, ids, known)
 
-    async def _recalled(self, store: MemoryStore, request: Request, ids: tuple[int, ...]) -> EnrichedRequest:
-        history, chains = self._histories.of(request)
+    async def _recalled(
+        self, store: MemoryStore, request: Request, ids: tuple[int, ...], known: tuple[tuple[Entry, ...], list[bytes]]
+    ) -> EnrichedRequest:
+        """`known`: as `EntryCache.of` has it."""
+        history, chains = known
         if not request.recall:
             return EnrichedRequest(request, history, ids)
         try:
@@ -311,12 +316,11 @@ class MemoryBackend:
         enriched = EnrichedRequest(request, history, ids, 0, quotes, recalled, n_recalled)
         return _with_profile(enriched, system)
 
-    def _unquote(self, request: Request, enriched: EnrichedRequest, n_excess: int) -> bool:
+    def _unquote(self, chains: Sequence[bytes], enriched: EnrichedRequest, n_excess: int) -> bool:
         """From now on, quote nothing for the newest question, or else for any; whether that can make so much room."""
         quoted = {at: quote.n_tokens for at, quote in enriched.quotes.items() if quote.text}
         if not quoted or sum(quoted.values()) < n_excess:
             return False
-        _, chains = self._histories.of(request)
         newest = max(enriched.quotes)
         for at in (newest,) if newest in quoted else quoted:
             self._keep(chains[at], Quote(""))
