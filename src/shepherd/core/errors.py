@@ -100,7 +100,11 @@ class ContextTooSmall(Unsupported):
 
 def usual_size(n_tokens: int) -> str:
     """The least usual size of a context that holds so many tokens, as the command line takes it: `16k`."""
-    return f"{2 ** max(0, (n_tokens - 1).bit_length() - 10)}k"
+    return f"{_usual_k(n_tokens)}k"
+
+
+def _usual_k(n_tokens: int) -> int:
+    return 1 << max(0, (n_tokens - 1).bit_length() - 10)
 
 
 def larger(least: int, trained: int = 0, *, wanted: int = 0) -> str:
@@ -108,8 +112,8 @@ def larger(least: int, trained: int = 0, *, wanted: int = 0) -> str:
     for; 0 = not known."""
     if 0 < trained < least:
         return f"take a model with a larger context (this one was trained for {trained:,} tokens)"
-    size = usual_size(max(least, wanted))
-    return f"start with --context-size {trained if 0 < trained < 1024 * int(size[:-1]) else size}"
+    size_k = _usual_k(max(least, wanted))
+    return f"start with --context-size {trained if 0 < trained < 1024 * size_k else f'{size_k}k'}"
 
 
 class ContextFull(ShepherdError):
